@@ -14,7 +14,7 @@ use fanlight_canonical::{
 use fanlight_fair::limit;
 use fanlight_http::client::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Method, Notification, Response, Revision, implementation};
+use fanlight_protocol::{Method, Notification, Response, implementation};
 use fanlight_telemetry::BackendTelemetry;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -672,8 +672,8 @@ impl BackendClient for Backend {
         let is_slow =
             attempt.is_some_and(|attempt| attempt.elapsed() >= self.calls.timeouts.connect);
         BackendStatus {
-            era: state.revision.map(Revision::era),
-            revision: state.revision.map(Revision::as_str),
+            era: state.revision.map(|revision| revision.era),
+            revision: state.revision.map(|revision| revision.name),
             transport: match &state.phase {
                 Phase::Ready(connection) => connection.transport(),
                 _ => self.transport,

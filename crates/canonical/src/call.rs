@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::identity::Principal;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Era, Json, Method, RpcError, capability, code};
+use fanlight_protocol::{Era, Json, Method, RpcError, TaskDialect, capability, code};
 use fanlight_telemetry::Parent;
 
 use crate::caller::{Caller, SessionKey};
@@ -85,15 +85,6 @@ pub struct About {
     pub item: Option<Box<str>>,
     /// The canary that got the request instead of the server, if one did.
     pub canary: Option<Box<str>>,
-}
-
-/// The two dialects of tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TaskDialect {
-    /// The requestor asks for a task (2025-11-25 basic/utilities/tasks).
-    Requested,
-    /// The server decides (extension `io.modelcontextprotocol/tasks`).
-    Extension,
 }
 
 /// The error for a request that an operator has cancelled.

@@ -31,7 +31,7 @@ mod session_request;
 pub use crate::identity::{Identity, Principal};
 pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
 pub use backoff::{Backoff, RetryDelays};
-pub use call::{About, AuditFacts, Call, CallContext, TaskDialect, cancelled_by_operator};
+pub use call::{About, AuditFacts, Call, CallContext, cancelled_by_operator};
 pub use caller::{Caller, ClientHeaders, SameClient, SessionKey};
 pub use canary::CanaryRule;
 pub use client::{
@@ -41,6 +41,7 @@ pub use client::{
 pub use endpoint::{DEFAULT_PATH, Endpoint, Holder};
 pub use error::{BackendError, Outcome, SignInWish};
 pub use failure::{FailureDetails, Remedy, RemedyKind};
+pub use fanlight_protocol::TaskDialect;
 pub use fanlight_telemetry::metrics::MirrorOutcome;
 pub use fanlight_telemetry::{Parent, Rewritten};
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper, ProcessRun};

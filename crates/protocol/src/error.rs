@@ -17,17 +17,6 @@ pub mod code {
         pub meaning: &'static str,
     }
 
-    /// The code that a modern client gets for `code`. "Implementations of this protocol version MUST
-    /// NOT emit" -32002, replaced by -32602, and -32042, which has no replacement (2026-07-28
-    /// basic/index, Error Codes).
-    pub fn of_modern(code: i64) -> i64 {
-        match code {
-            RESOURCE_NOT_FOUND => INVALID_PARAMS,
-            URL_ELICITATION_REQUIRED => URLS_NOT_VISITED,
-            allowed => allowed,
-        }
-    }
-
     macro_rules! codes {
         ($($(#[doc = $line:literal])+ $name:ident = $code:literal, $defined_by:literal;)*) => {
             $($(#[doc = $line])+ pub const $name: i64 = $code;)*

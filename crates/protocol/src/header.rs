@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::method::Method;
 use crate::secret::is_secret;
 
 /// The revision of a request.
@@ -108,17 +107,6 @@ pub fn may_be_forwarded(name: &str) -> bool {
     !is_secret(name) && !is_of_transport(name) && !OWNED.iter().any(is_owned)
 }
 
-/// The member of `params` that `Mcp-Name` repeats, for methods with that header (2026-07-28
-/// streamable-http, Standard Request Headers; the tasks extension, Routing Headers).
-pub fn name_member(method: &Method) -> Option<&'static str> {
-    match method {
-        Method::CallTool | Method::GetPrompt => Some("name"),
-        Method::ReadResource => Some("uri"),
-        Method::GetTask | Method::UpdateTask | Method::CancelTask => Some("taskId"),
-        _ => None,
-    }
-}
-
 const SENTINEL_START: &str = "=?base64?";
 const SENTINEL_END: &str = "?=";
 
@@ -197,22 +185,6 @@ mod tests {
         ] {
             assert_eq!(encode(value), header);
             assert_eq!(decode(header.as_bytes()).unwrap(), value);
-        }
-    }
-
-    #[test]
-    fn name_member_is_known_for_methods_that_have_one() {
-        for (method, member) in [
-            ("tools/call", Some("name")),
-            ("prompts/get", Some("name")),
-            ("resources/read", Some("uri")),
-            ("tasks/get", Some("taskId")),
-            ("tasks/update", Some("taskId")),
-            ("tasks/cancel", Some("taskId")),
-            ("tasks/result", None),
-            ("tools/list", None),
-        ] {
-            assert_eq!(name_member(&Method::from_name(method)), member, "{method}");
         }
     }
 

@@ -40,4 +40,4 @@ pub use implementation::{USER_AGENT, implementation};
 pub use json::{Json, member_name};
 pub use message::{Message, MessageError, Notification, Request, Response};
 pub use method::Method;
-pub use revision::{Era, Revision};
+pub use revision::{Era, Questions, Revision, TaskDialect};

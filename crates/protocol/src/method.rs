@@ -97,6 +97,16 @@ impl Method {
         matches!(self, Self::CallTool | Self::GetPrompt | Self::ReadResource)
     }
 
+    /// The member of `params` that names the item or task of the request.
+    pub fn subject_member(&self) -> Option<&'static str> {
+        match self {
+            Self::CallTool | Self::GetPrompt => Some("name"),
+            Self::ReadResource => Some("uri"),
+            Self::GetTask | Self::UpdateTask | Self::CancelTask => Some("taskId"),
+            _ => None,
+        }
+    }
+
     /// Whether this method lists entries of a server.
     pub fn is_list(&self) -> bool {
         matches!(

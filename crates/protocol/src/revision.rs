@@ -1,8 +1,16 @@
-//! Protocol revisions and their two eras.
+//! Protocol revisions. Each is a row of rules, and code that reads or writes messages asks a rule
+//! by its name.
 
-use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::{fmt, ptr};
 
-/// How client and server negotiate the revision (2026-07-28 basic/versioning, Terminology).
+use crate::capability::{ALL_OF_LEGACY, ALL_OF_MODERN};
+use crate::error::code;
+use crate::method::{ELICITATION_COMPLETE, Method};
+
+/// The dialect of messages, which has a module at each edge (2026-07-28 basic/versioning,
+/// Terminology).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
     /// `initialize` and sessions: 2025-11-25 and earlier.
@@ -27,66 +35,389 @@ impl fmt::Display for Era {
     }
 }
 
-/// A revision that Fanlight speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Revision {
-    /// 2024-11-05
-    V2024_11_05,
-    /// 2025-03-26
-    V2025_03_26,
-    /// 2025-06-18
-    V2025_06_18,
-    /// 2025-11-25
-    V2025_11_25,
-    /// 2026-07-28
-    V2026_07_28,
+/// How a server asks a call's client for input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Questions {
+    /// It sends requests while the call runs.
+    Requests,
+    /// It answers with `input_required`, and the client repeats the call (2026-07-28
+    /// basic/patterns/mrtr).
+    InputRequired,
 }
 
+/// The two dialects of tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskDialect {
+    /// The requestor asks for a task (2025-11-25 basic/utilities/tasks).
+    Requested,
+    /// The server decides (extension `io.modelcontextprotocol/tasks`).
+    Extension,
+}
+
+/// A header that repeats a member of `params`.
+#[derive(Clone, Copy, Debug)]
+pub struct MirroredMember {
+    /// The header's name in lower case.
+    pub header: &'static str,
+    /// The header's name in error messages.
+    pub shown: &'static str,
+    /// The methods whose requests have the header, each with the member.
+    pub members: &'static [(&'static str, &'static str)],
+}
+
+impl MirroredMember {
+    /// The member that the header repeats in requests of `method`.
+    pub fn of(&self, method: &str) -> Option<&'static str> {
+        let mut members = self.members.iter();
+        let (_, member) = members.find(|(name, _)| *name == method)?;
+        Some(member)
+    }
+}
+
+/// A member that results must have.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultMember {
+    /// The member's name.
+    pub name: &'static str,
+    /// The member for results that lack it, as text.
+    pub default: &'static str,
+    /// Whether only complete results that can be cached have it.
+    pub of_cacheable: bool,
+}
+
+/// The rules in which one revision differs from others.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// The revision's name on the wire.
+    pub name: &'static str,
+    /// The dialect of its messages.
+    pub era: Era,
+    /// Whether `initialize` opens a session, which has the client's description, its log level and
+    /// the messages outside of calls. Otherwise each request describes its client.
+    pub has_sessions: bool,
+    /// Whether several messages may be sent as one array.
+    pub batches: bool,
+    /// Whether sessions have event ids, so that streams can be resumed.
+    pub resumes_streams: bool,
+    /// Whether streams may have events without data, and may end before the response, to be
+    /// resumed.
+    pub pauses_streams: bool,
+    /// Whether `MCP-Protocol-Version` names the revision in all messages of a session.
+    pub version_header: bool,
+    /// The headers that repeat parts of each request, besides its revision and method; `None` if
+    /// headers repeat nothing.
+    pub mirrored: Option<&'static [MirroredMember]>,
+    /// Whether closing the stream of an HTTP request cancels the request.
+    pub cancels_by_closing: bool,
+    /// The HTTP status of responses with these error codes; 200 with others.
+    pub statuses: &'static [(i64, u16)],
+    /// How servers ask clients.
+    pub questions: Questions,
+    /// The dialect of tasks; `None` if there are none.
+    pub tasks: Option<TaskDialect>,
+    /// Requests that the revision calls differently than [`Method`]: the usual name, then the own.
+    pub renamed: &'static [(&'static str, &'static str)],
+    /// Requests of other revisions that this one does not have.
+    pub lacks_requests: &'static [&'static str],
+    /// Notifications of other revisions that this one does not have.
+    pub lacks_notifications: &'static [&'static str],
+    /// All capabilities that a client can declare.
+    pub capabilities: &'static str,
+    /// Harmless requests that every server should answer, the cheapest first.
+    pub harmless: &'static [Method],
+    /// The members that results must have.
+    pub result_members: &'static [ResultMember],
+    /// Whether each result names its server in `_meta`.
+    pub results_name_server: bool,
+    /// Whether `structuredContent` may be any JSON value, and not only an object.
+    pub structures_any_value: bool,
+    /// Error codes that must not be sent, each with its replacement.
+    pub replaced_codes: &'static [(i64, i64)],
+}
+
+impl Rules {
+    /// Whether the revision may have this request. Unknown ones pass.
+    pub fn has_request(&self, method: &Method) -> bool {
+        !self.lacks_requests.contains(&method.as_str())
+    }
+
+    /// Whether the revision may have this notification. Unknown ones pass.
+    pub fn has_notification(&self, method: &Method) -> bool {
+        !self.lacks_notifications.contains(&method.as_str())
+    }
+
+    /// The revision's name for a known method.
+    pub fn name_of(&self, method: &Method) -> Option<&'static str> {
+        let known = method.known_name()?;
+        let mut renamed = self.renamed.iter();
+        let own = renamed.find(|(name, _)| *name == known);
+        Some(own.map_or(known, |(_, own)| *own))
+    }
+
+    /// The method that this revision calls `name`, if other revisions call it differently.
+    pub fn renamed_method(&self, name: &str) -> Option<Method> {
+        let mut renamed = self.renamed.iter();
+        let (known, _) = renamed.find(|(_, own)| *own == name)?;
+        Some(Method::from_name(known))
+    }
+
+    /// The code to send for an error with `code`.
+    pub fn code(&self, code: i64) -> i64 {
+        let mut replaced = self.replaced_codes.iter();
+        let own = replaced.find(|(replaced, _)| *replaced == code);
+        own.map_or(code, |(_, own)| *own)
+    }
+
+    /// The HTTP status of a response with this error, if it is one.
+    pub fn status(&self, error: Option<i64>) -> u16 {
+        let mut statuses = self.statuses.iter();
+        let own = statuses.find(|(code, _)| Some(*code) == error);
+        own.map_or(200, |(_, status)| *status)
+    }
+}
+
+const V2024_11_05: Rules = Rules {
+    name: "2024-11-05",
+    era: Era::Legacy,
+    has_sessions: true,
+    batches: false,
+    resumes_streams: false,
+    pauses_streams: false,
+    version_header: false,
+    mirrored: None,
+    cancels_by_closing: false,
+    statuses: &[],
+    questions: Questions::Requests,
+    tasks: None,
+    renamed: &[],
+    lacks_requests: &["tasks/update", "subscriptions/listen"],
+    lacks_notifications: &[
+        "notifications/subscriptions/acknowledged",
+        "notifications/tasks",
+    ],
+    // 2025-11-25 has most. Earlier servers ignore what they do not know.
+    capabilities: ALL_OF_LEGACY,
+    // Some servers have no `ping`.
+    harmless: &[Method::Ping, Method::ListTools],
+    result_members: &[],
+    results_name_server: false,
+    structures_any_value: false,
+    replaced_codes: &[],
+};
+
+const V2025_03_26: Rules = Rules {
+    name: "2025-03-26",
+    batches: true,
+    resumes_streams: true,
+    ..V2024_11_05
+};
+
+const V2025_06_18: Rules = Rules {
+    name: "2025-06-18",
+    batches: false,
+    version_header: true,
+    ..V2025_03_26
+};
+
+const V2025_11_25: Rules = Rules {
+    name: "2025-11-25",
+    pauses_streams: true,
+    tasks: Some(TaskDialect::Requested),
+    ..V2025_06_18
+};
+
+const V2026_07_28: Rules = Rules {
+    name: "2026-07-28",
+    era: Era::Modern,
+    has_sessions: false,
+    batches: false,
+    resumes_streams: false,
+    pauses_streams: false,
+    version_header: false,
+    // streamable-http, Standard Request Headers; the tasks extension, Routing Headers
+    mirrored: Some(&[MirroredMember {
+        header: "mcp-name",
+        shown: "Mcp-Name",
+        members: &[
+            ("tools/call", "name"),
+            ("prompts/get", "name"),
+            ("resources/read", "uri"),
+            ("tasks/get", "taskId"),
+            ("tasks/update", "taskId"),
+            ("tasks/cancel", "taskId"),
+        ],
+    }]),
+    // streamable-http, Cancellation
+    cancels_by_closing: true,
+    // streamable-http, Protocol Version Header and Server Validation; basic/index, Per-request
+    // protocol fields
+    statuses: &[
+        (code::METHOD_NOT_FOUND, 404),
+        (code::HEADER_MISMATCH, 400),
+        (code::MISSING_CLIENT_CAPABILITY, 400),
+        (code::UNSUPPORTED_PROTOCOL_VERSION, 400),
+    ],
+    questions: Questions::InputRequired,
+    tasks: Some(TaskDialect::Extension),
+    renamed: &[],
+    // changelog, Major changes 1 to 5; the tasks extension
+    lacks_requests: &[
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "tasks/result",
+        "tasks/list",
+    ],
+    lacks_notifications: &["notifications/tasks/status", ELICITATION_COMPLETE],
+    capabilities: ALL_OF_MODERN,
+    harmless: &[Method::Discover],
+    // basic/index, ResultType; server/utilities/caching. The defaults say that a result is stale at
+    // once and private.
+    result_members: &[
+        ResultMember {
+            name: "resultType",
+            default: r#""resultType":"complete""#,
+            of_cacheable: false,
+        },
+        ResultMember {
+            name: "ttlMs",
+            default: r#""ttlMs":0"#,
+            of_cacheable: true,
+        },
+        ResultMember {
+            name: "cacheScope",
+            default: r#""cacheScope":"private""#,
+            of_cacheable: true,
+        },
+    ],
+    // basic/index, Per-response protocol fields
+    results_name_server: true,
+    structures_any_value: true,
+    // "Implementations of this protocol version MUST NOT emit" these (basic/index, Error Codes).
+    // -32042 has no replacement in MCP.
+    replaced_codes: &[
+        (code::RESOURCE_NOT_FOUND, code::INVALID_PARAMS),
+        (code::URL_ELICITATION_REQUIRED, code::URLS_NOT_VISITED),
+    ],
+};
+
+/// The rules of every revision that Fanlight speaks, newest first.
+pub static RULES: [Rules; 5] = [
+    V2026_07_28,
+    V2025_11_25,
+    V2025_06_18,
+    V2025_03_26,
+    V2024_11_05,
+];
+
+/// A revision: a reference to its row.
+#[derive(Clone, Copy)]
+pub struct Revision(&'static Rules);
+
 impl Revision {
-    /// Every revision, newest first.
-    pub const ALL: [Self; 5] = [
-        Self::V2026_07_28,
-        Self::V2025_11_25,
-        Self::V2025_06_18,
-        Self::V2025_03_26,
-        Self::V2024_11_05,
-    ];
-    /// The newest revision that begins with `initialize`.
+    /// 2026-07-28
+    pub const V2026_07_28: Self = Self(&RULES[0]);
+    /// 2025-11-25
+    pub const V2025_11_25: Self = Self(&RULES[1]);
+    /// 2025-06-18
+    pub const V2025_06_18: Self = Self(&RULES[2]);
+    /// 2025-03-26
+    pub const V2025_03_26: Self = Self(&RULES[3]);
+    /// 2024-11-05
+    pub const V2024_11_05: Self = Self(&RULES[4]);
+    /// The newest revision with sessions.
     pub const NEWEST_LEGACY: Self = Self::V2025_11_25;
-    /// The newest stateless revision.
+    /// The newest revision without sessions.
     pub const NEWEST_MODERN: Self = Self::V2026_07_28;
+
+    /// The revision with these rules.
+    pub const fn new(rules: &'static Rules) -> Self {
+        Self(rules)
+    }
+
+    /// Every revision, newest first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        RULES.iter().map(Self)
+    }
 
     /// The revision called `name`, if Fanlight speaks it.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|revision| revision.as_str() == name)
+        Self::all().find(|revision| revision.name == name)
     }
+}
 
-    /// The revision's name on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::V2024_11_05 => "2024-11-05",
-            Self::V2025_03_26 => "2025-03-26",
-            Self::V2025_06_18 => "2025-06-18",
-            Self::V2025_11_25 => "2025-11-25",
-            Self::V2026_07_28 => "2026-07-28",
-        }
+impl Deref for Revision {
+    type Target = Rules;
+
+    fn deref(&self) -> &Rules {
+        self.0
     }
+}
 
-    /// The era the revision belongs to.
-    #[must_use]
-    pub fn era(self) -> Era {
-        if self >= Self::V2026_07_28 {
-            Era::Modern
-        } else {
-            Era::Legacy
-        }
+impl PartialEq for Revision {
+    fn eq(&self, other: &Self) -> bool {
+        ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Revision {}
+
+impl Hash for Revision {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        ptr::hash(self.0, state);
+    }
+}
+
+impl fmt::Debug for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
     }
 }
 
 impl fmt::Display for Revision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_name_known_methods_and_are_sorted() {
+        assert!(RULES.is_sorted_by(|newer, older| newer.name > older.name));
+        for rules in &RULES {
+            let mirrored = rules.mirrored.unwrap_or_default();
+            let of_headers = mirrored.iter().flat_map(|it| it.members).map(|(it, _)| it);
+            let renamed = rules.renamed.iter().map(|(it, _)| it);
+            let lacked = rules.lacks_requests.iter().chain(rules.lacks_notifications);
+            for name in of_headers.chain(renamed).chain(lacked) {
+                let is_known = Method::KNOWN.contains(name) || *name == ELICITATION_COMPLETE;
+                assert!(is_known, "{name} in {}", rules.name);
+            }
+        }
+    }
+
+    #[test]
+    fn mirrored_name_is_known_for_methods_that_have_one() {
+        let [name] = Revision::V2026_07_28.mirrored.unwrap() else {
+            panic!("one header")
+        };
+        for (method, member) in [
+            ("tools/call", Some("name")),
+            ("prompts/get", Some("name")),
+            ("resources/read", Some("uri")),
+            ("tasks/get", Some("taskId")),
+            ("tasks/update", Some("taskId")),
+            ("tasks/cancel", Some("taskId")),
+            ("tasks/result", None),
+            ("tools/list", None),
+        ] {
+            assert_eq!(name.of(method), member, "{method}");
+            assert_eq!(Method::from_name(method).subject_member(), member);
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{CallContext, Endpoint, Item, PolicyOutcome, Principal, Verdict};
 use fanlight_fair::LogLimit;
-use fanlight_protocol::{Era, Json, Method, Response, code};
+use fanlight_protocol::{Era, Json, Method, Response, Revision};
 
 use crate::event::{
     Acknowledged, Actor, AuditEvent, ConnectionChange, NotRecorded, PinnedDefinition,
@@ -269,7 +269,7 @@ impl KeptRecord {
         let ended = noted.and_then(|noted| noted.code.get().copied());
         entry.code = ended.or_else(|| match request.context.era {
             Era::Legacy => response?.error_code(),
-            Era::Modern => Some(code::of_modern(response?.error_code()?)),
+            Era::Modern => Some(Revision::NEWEST_MODERN.code(response?.error_code()?)),
         });
         if noted.is_some_and(|noted| noted.replaced.get().is_some()) {
             entry.reason = Some("a hook replaced the result".into());

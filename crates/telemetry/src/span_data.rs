@@ -98,7 +98,7 @@ impl Record {
         out.extend(
             fields
                 .revision
-                .map(|revision| KeyValue::new(MCP_PROTOCOL_VERSION, revision.as_str())),
+                .map(|revision| KeyValue::new(MCP_PROTOCOL_VERSION, revision.name)),
         );
         out.extend(
             fields

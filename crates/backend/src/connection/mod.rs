@@ -158,11 +158,11 @@ impl Connection {
             .as_ref()
             .and_then(|capabilities| dialect.tasks(capabilities));
         let table = |mirrors| ToolTable::new(mirrors, MAX_MIRRORED, list_bytes());
-        let is_modern_http = dialect.era() == Era::Modern && transport.is_http();
-        let has_legacy_tasks = dialect.era() == Era::Legacy && tasks.is_some();
-        let tools = (is_modern_http || has_legacy_tasks || context.knows_safe)
-            .then(|| table(is_modern_http));
-        let has_stream = dialect.era() == Era::Legacy
+        let revision = dialect.revision();
+        let mirrors = revision.mirrored.is_some() && transport.is_http();
+        let has_legacy_tasks = tasks == Some(TaskDialect::Requested);
+        let tools = (mirrors || has_legacy_tasks || context.knows_safe).then(|| table(mirrors));
+        let has_stream = revision.has_sessions
             && transport.http().is_some()
             && (context.declared.can_be_asked() || context.outlet.is_of_session());
         let subscribes = |capabilities: &Json| {
@@ -172,7 +172,7 @@ impl Connection {
                 .is_some_and(|it| it.is_true())
         };
         let is_process =
-            dialect.era() == Era::Legacy && transport.is_stdio() && context.outlet.is_of_requests();
+            revision.has_sessions && transport.is_stdio() && context.outlet.is_of_requests();
         let follows_resources = is_process && capabilities.as_ref().is_some_and(subscribes);
         Self {
             resources: follows_resources.then(SubscribedResources::new),
@@ -182,7 +182,7 @@ impl Connection {
             transport,
             declares_logging: capabilities
                 .is_some_and(|capabilities| capabilities.get("logging").is_some()),
-            server_info: identity::server_info(dialect.era(), &description),
+            server_info: identity::server_info(revision, &description),
             dialect,
             description,
             log_level: Mutex::new(None),
@@ -295,7 +295,7 @@ impl Connection {
                 progress.deadline.set_sent(false);
                 Box::pin(self.reload_tools()).await;
             };
-            if self.dialect.era() == Era::Modern
+            if !self.revision().has_sessions
                 && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION)
             {
                 return Err(Failure::NotRun {
@@ -324,7 +324,7 @@ impl Connection {
     /// has one level per session, which follows the most verbose call.
     fn log_level_to_raise(&self, call: &Call) -> Option<LogLevel> {
         let wanted = call.context.log_level?;
-        if self.dialect.era() == Era::Modern
+        if !self.revision().has_sessions
             || !self.declares_logging
             || call.method == Method::SetLogLevel
         {
@@ -413,13 +413,10 @@ impl Connection {
 
     /// Pings the server; gives the connection up without an answer within `limit`.
     pub(crate) async fn prove(&self, limit: Duration) {
-        // Modern servers have no `ping`.
-        let method = if self.era() == Era::Modern {
-            Method::Discover
-        } else {
-            Method::Ping
+        let [method, ..] = self.revision().harmless else {
+            return;
         };
-        let answer = self.ask_for(limit, &self.context.root, &method, None).await;
+        let answer = self.ask_for(limit, &self.context.root, method, None).await;
         if answer.is_ok() || self.is_lost() {
             return;
         }
@@ -441,7 +438,7 @@ impl Connection {
 
     /// The session that the server assigned, for another process to continue.
     pub(crate) fn session(&self) -> Option<ServerSession> {
-        let revision = self.revision().as_str().into();
+        let revision = self.revision().name.into();
         let (description, moves) = (
             self.description.clone(),
             self.context.own_ids.as_ref()?.moves(),
@@ -491,7 +488,7 @@ impl Connection {
     }
 
     pub(crate) fn era(&self) -> Era {
-        self.dialect.era()
+        self.revision().era
     }
 
     /// The server's dialect of tasks; `None` if it has none.

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use fanlight_protocol::{Era, Json, Method, Response, code};
+use fanlight_protocol::{Json, Response, code};
 use fanlight_telemetry::Parent;
 
 use super::{Connection, Failure, Loss};
@@ -133,15 +133,10 @@ impl Connection {
         self.refuses_everything(status, &self.context.root).await
     }
 
-    /// Whether the server refuses harmless requests that every server of its era must answer, with
+    /// Whether the server refuses harmless requests that every server should answer, with
     /// the same status or with the 404 of an ended session.
     async fn refuses_everything(&self, status: u16, within: &Parent) -> bool {
-        let mandatory: &[Method] = match self.dialect.era() {
-            Era::Modern => &[Method::Discover],
-            // Some servers have no `ping`.
-            Era::Legacy => &[Method::Ping, Method::ListTools],
-        };
-        for method in mandatory {
+        for method in self.revision().harmless {
             match self.try_ask(within, method, None).await {
                 // The server answers, but does not know the method.
                 Ok(Reply::Rejected {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fanlight_fair::limit;
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Json, Revision};
+use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::{ErrorType, InternalSpan, Outcome, Parent};
 use futures_util::FutureExt as _;
 use futures_util::future::OptionFuture;
@@ -543,7 +543,7 @@ impl Supervisor {
 
     /// Counts the end of a session at a legacy server.
     fn session_ended(&self, connection: &Connection, error: Option<ErrorType>) {
-        if connection.era() == Era::Legacy {
+        if connection.revision().has_sessions {
             self.context
                 .telemetry
                 .session_ended(connection.revision(), connection.age(), error);

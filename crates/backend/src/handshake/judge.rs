@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fanlight_protocol::{Era, Json, Response, Revision, code};
+use fanlight_protocol::{Json, Response, Revision, code};
 
 use crate::log::excerpt;
 use crate::settings::EraChoice;
@@ -110,7 +110,7 @@ fn judge_discovery(
     description: Json,
     choice: EraChoice,
 ) -> Result<Verdict, BackendError> {
-    match newest(offered, Era::Modern) {
+    match newest(offered, false) {
         Some(revision) => Ok(Verdict::Modern {
             revision,
             description,
@@ -140,7 +140,7 @@ fn judge_modern_error(
         .and_then(|data| data.get("supported"))
         .map(|supported| names(&supported));
     Some(match supported {
-        Some(offered) => match newest(&offered, Era::Modern) {
+        Some(offered) => match newest(&offered, false) {
             // Retry even with the revision that it has just refused: the list counts (versioning,
             // Protocol Version Negotiation). A second refusal is final.
             Some(revision) if !retried => Ok(Verdict::Retry(revision)),
@@ -159,7 +159,7 @@ fn judge_modern_error(
 }
 
 fn legacy_or_nothing(offered: &[String], choice: EraChoice) -> Result<Verdict, BackendError> {
-    match newest(offered, Era::Legacy) {
+    match newest(offered, true) {
         Some(revision) if choice != EraChoice::Modern => Ok(Verdict::Legacy(revision)),
         _ => Err(no_common_revision(&offered.join(", "))),
     }
@@ -181,7 +181,7 @@ pub(super) fn judge_initialize(response: &Response) -> Result<(Revision, Json), 
         )));
     };
     let version = version.as_str().unwrap_or_default();
-    match Revision::from_name(&version).filter(|revision| revision.era() == Era::Legacy) {
+    match Revision::from_name(&version).filter(|revision| revision.has_sessions) {
         Some(revision) => Ok((revision, result)),
         None => Err(Refusal::Other(no_common_revision(&version))),
     }
@@ -219,9 +219,11 @@ fn refused(status: u16, error: &Json) -> BackendError {
     invalid(format!("HTTP {status}: {}", in_words(error)))
 }
 
-fn newest(offered: &[String], era: Era) -> Option<Revision> {
-    let known = offered.iter().filter_map(|name| Revision::from_name(name));
-    known.filter(|revision| revision.era() == era).max()
+/// The newest offered revision with or without sessions.
+fn newest(offered: &[String], has_sessions: bool) -> Option<Revision> {
+    Revision::all().find(|known| {
+        known.has_sessions == has_sessions && offered.iter().any(|name| name == known.name)
+    })
 }
 
 fn names(array: &Json) -> Vec<String> {
@@ -426,7 +428,7 @@ mod tests {
     fn initialize_accepts_every_legacy_revision_and_no_other() {
         for name in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
             let body = format!(r#""result":{{"protocolVersion":"{name}"}}"#);
-            assert_eq!(judge_initialize(&response(&body)).unwrap().0.as_str(), name);
+            assert_eq!(judge_initialize(&response(&body)).unwrap().0.name, name);
         }
         for name in ["2026-07-28", "2023-01-01", ""] {
             let body = format!(r#""result":{{"protocolVersion":"{name}"}}"#);

@@ -306,7 +306,7 @@ impl Handshake<'_> {
     ) -> Result<Opened, Refusal> {
         let mut params = ObjectBuilder::new();
         params
-            .string("protocolVersion", revision.as_str())
+            .string("protocolVersion", revision.name)
             .member("capabilities", self.context.declared.capabilities())
             .member(
                 "clientInfo",
@@ -434,7 +434,7 @@ impl Handshake<'_> {
             description,
         } = opened;
         transport.adopt(revision, session);
-        if revision.era() == Era::Legacy {
+        if revision.has_sessions {
             transport.notify(initialized_text()).await?;
         }
         let dialect = Dialect::new(revision, self.own_info.clone());
@@ -459,8 +459,7 @@ pub(crate) fn continued(
         description,
         moves: _,
     } = session;
-    let revision =
-        Revision::from_name(&revision).filter(|revision| revision.era() == Era::Legacy)?;
+    let revision = Revision::from_name(&revision).filter(|revision| revision.has_sessions)?;
     http.adopt(revision, Some(HeaderValue::from_str(&id).ok()?));
     let (transport, dialect) = (
         Transport::Http(Box::new(http)),

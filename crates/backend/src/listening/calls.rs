@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{Call, Caller};
-use fanlight_protocol::{Era, Json, Method, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, Response, Revision, RpcError, code};
 
 use crate::subscriptions::{SubscriptionRegistry, Verdict};
 
@@ -27,7 +27,7 @@ fn subject(call: &Call) -> Option<(&Caller, Arc<str>, bool)> {
 pub(crate) async fn local_answer(
     registry: &SubscriptionRegistry,
     call: &Call,
-    era: Era,
+    revision: Revision,
 ) -> Option<Response> {
     let (session, uri, subscribes) = subject(call)?;
     if !subscribes {
@@ -35,8 +35,9 @@ pub(crate) async fn local_answer(
         registry.unsubscribe(session, &uri);
         return Some(Response::from_result(&Json::empty_object()));
     }
-    // A modern server has no such request and never sees its parameters.
-    let params = call.params.as_ref().filter(|_| era == Era::Legacy);
+    // A server without this request never sees its parameters.
+    let has_request = revision.has_request(&call.method);
+    let params = call.params.as_ref().filter(|_| has_request);
     let refused = |code, message: &str| Response::from_error(&RpcError::new(code, message));
     // Recorded before the server answers: otherwise the resource might be unsubscribed meanwhile.
     registry.recorded().add(session, &uri);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Backoff, Interest, Listen, Listening, ServerMessage};
-use fanlight_protocol::Era;
 use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Method, Revision};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -47,10 +47,14 @@ impl Listeners {
         }
     }
 
-    /// Adds a listener at a server of this era. Resolves once the accepted interests are known.
-    pub(crate) async fn add(&self, listen: Listen, era: Era) -> Result<Listening, BackendError> {
+    /// Adds a listener at a server of this revision. Resolves once the accepted interests are known.
+    pub(crate) async fn add(
+        &self,
+        listen: Listen,
+        revision: Revision,
+    ) -> Result<Listening, BackendError> {
         if listen.interest.unknown.is_some()
-            && era == Era::Modern
+            && revision.has_request(&Method::Listen)
             && let Ok(permit) = Arc::clone(&self.dedicated).try_acquire_owned()
         {
             return self.add_dedicated(listen, permit).await;
@@ -184,7 +188,7 @@ impl DedicatedSubscription {
         let mut failed = None;
         while let Some(connection) = connected(&mut state, || {}).await {
             let backoff = failed.get_or_insert_with(|| Backoff::new(connection.retry_delays()));
-            if connection.era() == Era::Modern {
+            if connection.revision().has_request(&Method::Listen) {
                 tokio::select! {
                     end = self.receive(&connection, backoff) => if !matches!(end, End::Broken) {
                         return;

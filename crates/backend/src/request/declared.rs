@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use fanlight_protocol::capability::{self, MissingCapability};
-use fanlight_protocol::{Json, Method};
+use fanlight_protocol::{Json, Method, Revision};
 
 use fanlight_canonical::CallContext;
 
@@ -36,7 +36,7 @@ impl Declared {
     /// are refused.
     pub(crate) fn for_lists() -> Self {
         Self {
-            declared: Some(Json::literal(capability::ALL_OF_LEGACY)),
+            declared: Some(Json::literal(Revision::NEWEST_LEGACY.capabilities)),
             ..Self::nothing()
         }
     }

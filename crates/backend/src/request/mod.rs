@@ -15,9 +15,7 @@ use bytes::Bytes;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::message::Sender;
-use fanlight_protocol::{
-    Json, Message, MessageError, Method, Response, Revision, RpcError, code, partial,
-};
+use fanlight_protocol::{Json, Message, MessageError, Method, Response, RpcError, code, partial};
 use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
 use http::header::HeaderValue;
 use parking_lot::Mutex;
@@ -253,11 +251,11 @@ pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Res
 /// limits the bytes, and no real batch comes near.
 const MOST_IN_BATCH: usize = 10_000;
 
-/// The messages in one frame. Only 2025-03-26 lets a server send several at once.
-pub(crate) fn messages(text: Bytes, revision: Option<Revision>) -> Result<Messages, MessageError> {
+/// The messages in one frame. `batches` says whether there may be several.
+pub(crate) fn messages(text: Bytes, batches: bool) -> Result<Messages, MessageError> {
     match Message::parse_for_forwarding(without_mark(text), DEFAULT_NESTING) {
         Ok(message) => Ok(Messages::One(Some(message))),
-        Err(MessageError::Batch(text)) if revision == Some(Revision::V2025_03_26) => {
+        Err(MessageError::Batch(text)) if batches => {
             let batch = Message::parse_batch(text, DEFAULT_NESTING, MOST_IN_BATCH, Sender::Server)
                 .map_err(|error| MessageError::Invalid {
                     reason: error.to_string(),
@@ -389,14 +387,10 @@ mod tests {
                 br#"[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","method":"n"}]"#,
             )
         };
-        assert_eq!(
-            messages(batch(), Some(Revision::V2025_03_26)).map(Iterator::count),
-            Ok(2)
-        );
-        assert!(messages(batch(), Some(Revision::V2025_06_18)).is_err());
-        assert!(messages(batch(), None).is_err());
+        assert_eq!(messages(batch(), true).map(Iterator::count), Ok(2));
+        assert!(messages(batch(), false).is_err());
         let broken = Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"result":{}},7]"#);
-        assert!(messages(broken, Some(Revision::V2025_03_26)).is_err());
+        assert!(messages(broken, true).is_err());
     }
 
     #[test]
@@ -407,13 +401,13 @@ mod tests {
             (r#"{"level":30,"id":7,"msg":"handling"}"#, None),
             (r#"{"id":7,"result":{},"status":200}"#, None),
         ] {
-            let error = messages(Bytes::from_static(text.as_bytes()), None)
+            let error = messages(Bytes::from_static(text.as_bytes()), false)
                 .err()
                 .unwrap();
             assert_eq!(meant_for(text.as_bytes(), &error), number, "{text}");
         }
         let marked = "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}";
-        assert_eq!(messages(marked.into(), None).map(Iterator::count), Ok(1));
+        assert_eq!(messages(marked.into(), false).map(Iterator::count), Ok(1));
     }
 
     #[test]

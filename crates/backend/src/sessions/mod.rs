@@ -365,7 +365,7 @@ impl SessionPool {
     pub(crate) fn is_apart(&self, call: &Call, lease: &Lease) -> bool {
         self.serves() == Serves::Lists
             && lease.base.is_none()
-            && lease.connection.era() == Era::Modern
+            && !lease.connection.revision().has_sessions
             && !call.context.caller.is_gateway()
             && !is_for_all(&call.method)
     }
@@ -380,7 +380,7 @@ impl SessionPool {
             let state = self.base.state.borrow();
             state
                 .revision
-                .is_some_and(|revision| revision.era() == Era::Modern)
+                .is_some_and(|revision| !revision.has_sessions)
         };
         // The answer is known without its process.
         if is_known_modern && !self.may_have_second_era(client) {
@@ -390,7 +390,7 @@ impl SessionPool {
         if self.is_second_era(client, &base) && self.legacy_era.finding(&base).is_none() {
             drop(self.lease(client).await?);
         }
-        Ok(base.era() == Era::Legacy
+        Ok(base.revision().has_sessions
             || (self.is_second_era(client, &base) && self.is_proven_at(&base)))
     }
 
@@ -448,7 +448,7 @@ impl SessionPool {
             Some(supervised) => supervised,
             None => {
                 let base = self.base.ready(patience).await?;
-                if self.may_share_process(client, base.era()) {
+                if self.may_share_process(client, base.revision().has_sessions) {
                     // Determined once for each base connection.
                     let _ = self.sharing.find_out(&base).await;
                 }
@@ -538,7 +538,7 @@ impl SessionPool {
             return self.listeners.add_of_session(listen, ready).await;
         }
         let connection = ready.await?;
-        self.listeners.add(listen, connection.era()).await
+        self.listeners.add(listen, connection.revision()).await
     }
 
     /// The answer to a call about subscriptions that the server need not get; `None` for other
@@ -557,7 +557,7 @@ impl SessionPool {
         Box::pin(listening::local_answer(
             &self.registry,
             call,
-            lease.connection.era(),
+            lease.connection.revision(),
         ))
         .await
     }
@@ -601,13 +601,13 @@ impl SessionPool {
     }
 
     fn is_base_modern(&self) -> bool {
-        matches!(&self.base.state.borrow().phase, Phase::Ready(connection) if connection.era() == Era::Modern)
+        matches!(&self.base.state.borrow().phase, Phase::Ready(connection) if !connection.revision().has_sessions)
     }
 
     /// The base connection, if it is ready and modern.
     fn modern_base(&self) -> Option<Arc<Connection>> {
         match &self.base.state.borrow().phase {
-            Phase::Ready(connection) if connection.era() == Era::Modern => {
+            Phase::Ready(connection) if !connection.revision().has_sessions => {
                 Some(Arc::clone(connection))
             }
             _ => None,
@@ -616,9 +616,9 @@ impl SessionPool {
 
     /// Whether a client has a connection other than `base`.
     fn has_own_connection(&self, client: &CallContext, base: &Arc<Connection>) -> bool {
-        match base.era() {
-            Era::Legacy => self.owner(client).is_some(),
-            Era::Modern => self.is_second_era(client, base),
+        match base.revision().has_sessions {
+            true => self.owner(client).is_some(),
+            false => self.is_second_era(client, base),
         }
     }
 
@@ -626,7 +626,7 @@ impl SessionPool {
     /// Only legacy clients have sessions. Over stdio this takes a process per client. A client that
     /// cannot be asked does not need one, since it uses only features that both eras have.
     fn is_second_era(&self, client: &CallContext, base: &Arc<Connection>) -> bool {
-        base.era() == Era::Modern
+        !base.revision().has_sessions
             && client.session().is_some()
             && self.settings.choice == EraChoice::Auto
             && self.policy != SessionPolicy::Shared
@@ -644,7 +644,7 @@ impl SessionPool {
                 .state
                 .borrow()
                 .revision
-                .is_none_or(|revision| revision.era() == Era::Modern)
+                .is_none_or(|revision| !revision.has_sessions)
             && Declared::lets_ask(client, self.largest_description())
     }
 
@@ -786,7 +786,7 @@ impl SessionPool {
                 sse: false,
             },
             reprobed: false,
-            is_second_era: revision.is_some_and(|revision| revision.era() == Era::Modern),
+            is_second_era: revision.is_some_and(|revision| !revision.has_sessions),
             is_proven: self
                 .modern_base()
                 .is_some_and(|base| self.is_proven_at(&base)),
@@ -823,7 +823,7 @@ impl SessionPool {
         client: &CallContext,
         base: &Arc<Connection>,
     ) -> Result<InUse, BackendError> {
-        let is_second_era = base.era() == Era::Modern;
+        let is_second_era = !base.revision().has_sessions;
         let known = if is_second_era {
             Known {
                 era: Era::Legacy,

@@ -10,7 +10,7 @@ use fanlight_canonical::{BackendError, CallContext};
 use fanlight_protocol::annotations::is_read_only;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Json, Method, Revision};
+use fanlight_protocol::{Json, Method};
 use parking_lot::Mutex;
 
 use super::SessionPool;
@@ -67,9 +67,9 @@ impl Sharing {
 impl SessionPool {
     /// Whether a client with a session may share a process with others of its principal, provided
     /// that the server has no state.
-    pub(super) fn may_share_process(&self, client: &CallContext, era: Era) -> bool {
+    pub(super) fn may_share_process(&self, client: &CallContext, has_sessions: bool) -> bool {
         self.policy == SessionPolicy::Auto
-            && era == Era::Legacy
+            && has_sessions
             && client.session().is_some()
             && self.settings.process().is_some()
             && !Declared::lets_ask(client, self.largest_description())
@@ -81,16 +81,17 @@ impl SessionPool {
         if self.policy != SessionPolicy::Auto || self.settings.process().is_none() {
             return false;
         }
-        let (base, era) = {
+        let (base, has_sessions) = {
             let state = self.base.state.borrow();
             let base = if let Phase::Ready(base) = &state.phase {
                 Some(Arc::clone(base))
             } else {
                 None
             };
-            (base, state.revision.map_or(Era::Legacy, Revision::era))
+            let revision = state.revision;
+            (base, revision.is_none_or(|revision| revision.has_sessions))
         };
-        self.may_share_process(client, era)
+        self.may_share_process(client, has_sessions)
             && self
                 .sharing
                 .known(base.as_ref())
@@ -103,7 +104,7 @@ impl SessionPool {
             return Ok(None);
         }
         let base = self.base.ready(self.settings.timeouts.connect).await?;
-        if base.era() == Era::Modern {
+        if !base.revision().has_sessions {
             return Ok(None);
         }
         Ok(Some(match self.sharing.find_out(&base).await {

@@ -11,9 +11,7 @@ use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::message::request_text;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::visible::plain;
-use fanlight_protocol::{
-    Era, Json, Message, Method as Asks, Response, Revision, code, header, meta,
-};
+use fanlight_protocol::{Json, Message, Method as Asks, Response, Revision, code, header, meta};
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
@@ -62,7 +60,8 @@ enum Credentials {
 impl Client {
     /// A client without credentials of the server at `url`.
     pub fn new(url: &str, timeout: Duration) -> Result<Self, Failure> {
-        let mut http = Http::new(url, &[], Era::Modern, timeout).map_err(Failure::other)?;
+        let mut http =
+            Http::new(url, &[], Revision::NEWEST_MODERN, timeout).map_err(Failure::other)?;
         http.revision = Some(Revision::NEWEST_MODERN.to_string());
         Ok(Self {
             http,
@@ -352,7 +351,7 @@ fn modern_request(
     mut headers: Headers,
     trace: Option<TraceParents<'_>>,
 ) -> (Bytes, Headers) {
-    let revision = Revision::NEWEST_MODERN.as_str();
+    let revision = Revision::NEWEST_MODERN.name;
     let mut own = ObjectBuilder::new();
     own.string(meta::PROTOCOL_VERSION, revision)
         .member(meta::CLIENT_CAPABILITIES, &Json::empty_object());

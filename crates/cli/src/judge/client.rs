@@ -1,8 +1,8 @@
-//! A client of one era that talks to one server.
+//! A client of one revision that talks to one server.
 
 use std::time::{Duration, Instant};
 
-use fanlight_protocol::{Era, Revision, capability, meta};
+use fanlight_protocol::{Revision, meta};
 use serde_json::{Map, Value, json};
 
 use crate::judge::Patience;
@@ -12,28 +12,29 @@ use crate::judge::peer::{Answer, Broken, JudgedServer};
 
 /// All capabilities that a client can declare, because servers may hide entries from clients that
 /// cannot use them.
-pub(crate) fn declared(era: Era) -> Value {
-    let all = match era {
-        Era::Legacy => capability::ALL_OF_LEGACY,
-        Era::Modern => capability::ALL_OF_MODERN,
-    };
-    serde_json::from_str(all).unwrap_or_default()
+pub(crate) fn declared(revision: Revision) -> Value {
+    serde_json::from_str(revision.capabilities).unwrap_or_default()
 }
 
-/// A client of one era.
+/// A client of one revision.
 pub(crate) struct Client<'a> {
     pub(crate) peer: JudgedServer,
-    pub(crate) era: Era,
+    pub(crate) revision: Revision,
     pub(crate) patience: Patience,
     mask: &'a Mask,
     next: i64,
 }
 
 impl<'a> Client<'a> {
-    pub(crate) fn new(peer: JudgedServer, era: Era, patience: Patience, mask: &'a Mask) -> Self {
+    pub(crate) fn new(
+        peer: JudgedServer,
+        revision: Revision,
+        patience: Patience,
+        mask: &'a Mask,
+    ) -> Self {
         Self {
             peer,
-            era,
+            revision,
             patience,
             mask,
             next: 0,
@@ -59,11 +60,11 @@ impl<'a> Client<'a> {
         mut params: Map<String, Value>,
         observed: &mut Observed,
     ) -> Result<(Answer, Duration), Broken> {
-        if self.era == Era::Modern {
+        if !self.revision.has_sessions {
             let own = json!({
-                meta::PROTOCOL_VERSION: Revision::NEWEST_MODERN.as_str(),
+                meta::PROTOCOL_VERSION: self.revision.name,
                 meta::CLIENT_INFO: { "name": "fanlight check", "version": env!("CARGO_PKG_VERSION") },
-                meta::CLIENT_CAPABILITIES: declared(Era::Modern),
+                meta::CLIENT_CAPABILITIES: declared(self.revision),
             });
             params.insert("_meta".to_owned(), own);
         }

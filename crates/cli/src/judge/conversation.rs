@@ -37,14 +37,15 @@ impl Said {
     }
 }
 
-/// Talks to a server in this era.
+/// Talks to a server in this revision, or an earlier one of its era.
 pub(crate) async fn hold(
     target: &Target,
-    era: Era,
+    revision: Revision,
     patience: Patience,
     mask: &Mask,
     step: &mut impl FnMut(Step),
 ) -> Said {
+    let era = revision.era;
     step(Step::Opening(era));
     let report = EraReport {
         era: era.to_string(),
@@ -56,16 +57,16 @@ pub(crate) async fn hold(
         first_answer: None,
         cannot_start: false,
     };
-    let peer = match JudgedServer::open(target, era, patience) {
+    let peer = match JudgedServer::open(target, revision, patience) {
         Ok(peer) => peer,
         Err(broken) => {
             said.refused(&broken, &[], mask);
             return said;
         }
     };
-    let mut client = Client::new(peer, era, patience, mask);
+    let mut client = Client::new(peer, revision, patience, mask);
     let opened = match said.open(&mut client).await {
-        Err(refused @ Broken::NotHere { .. }) if era == Era::Legacy => {
+        Err(refused @ Broken::NotHere { .. }) if revision.has_sessions => {
             said.open_over_sse(&mut client, &refused).await
         }
         opened => opened,
@@ -131,17 +132,18 @@ impl Said {
 
     /// Negotiates a revision; an error tells why there is none.
     async fn open(&mut self, client: &mut Client<'_>) -> Result<(), Broken> {
-        let (method, params) = match client.era {
+        let revision = client.revision;
+        let (method, params) = match revision.era {
             Era::Legacy => (
                 "initialize",
                 json!({
-                    "protocolVersion": Revision::NEWEST_LEGACY.as_str(),
-                    "capabilities": declared(Era::Legacy),
+                    "protocolVersion": revision.name,
+                    "capabilities": declared(revision),
                     "clientInfo": { "name": "fanlight check", "version": env!("CARGO_PKG_VERSION") },
                 }),
             ),
             Era::Modern => {
-                client.peer.agreed_on(Revision::NEWEST_MODERN.as_str());
+                client.peer.agreed_on(revision.name);
                 ("server/discover", json!({}))
             }
         };
@@ -194,20 +196,10 @@ impl Said {
 
     fn describe(&mut self, client: &mut Client<'_>, description: &Value) -> Result<(), Broken> {
         let text = |key: &str| description[key].as_str().map(str::to_owned);
-        let (shape, server) = match client.era {
-            Era::Legacy => (Shape::Initialize, description.get("serverInfo")),
-            Era::Modern => (
-                Shape::Discover,
-                description
-                    .get("_meta")
-                    .and_then(|meta| meta.get(meta::SERVER_INFO)),
-            ),
-        };
-        match client.era {
+        let (shape, server) = match client.revision.era {
             Era::Legacy => {
                 let revision = text("protocolVersion").unwrap_or_default();
-                let known =
-                    Revision::from_name(&revision).filter(|revision| revision.era() == Era::Legacy);
+                let known = Revision::from_name(&revision).filter(|revision| revision.has_sessions);
                 if known.is_none() {
                     return Err(Broken::Refused(format!(
                         "it wants the revision {revision:?} of `initialize`, which clients do not know"
@@ -216,6 +208,7 @@ impl Said {
                 client.peer.agreed_on(&revision);
                 self.observed.may_ask = true;
                 self.report.revision = Some(revision);
+                (Shape::Initialize, description.get("serverInfo"))
             }
             Era::Modern => {
                 let all = description["supportedVersions"]
@@ -226,7 +219,7 @@ impl Said {
                     .iter()
                     .filter_map(|one| one.as_str().map(str::to_owned))
                     .collect();
-                let newest = Revision::NEWEST_MODERN.as_str();
+                let newest = client.revision.name;
                 if !self.report.revisions.iter().any(|one| one == newest) {
                     let what = "`supportedVersions` does not name the revision in which `server/discover` was answered.";
                     self.observed.error(
@@ -236,15 +229,18 @@ impl Said {
                     );
                 }
                 self.report.revision = Some(newest.to_owned());
+                let meta = description.get("_meta");
+                let server = meta.and_then(|meta| meta.get(meta::SERVER_INFO));
+                (Shape::Discover, server)
             }
-        }
+        };
         check_shape(shape, description, &mut self.observed);
         let of = |server: &Value, key: &str| server[key].as_str().unwrap_or_default().to_owned();
         self.report.server = server.map(|server| Who {
             name: of(server, "name"),
             version: of(server, "version"),
         });
-        if server.is_none() && client.era == Era::Modern {
+        if server.is_none() && client.revision.results_name_server {
             let what = "It does not identify itself: `_meta` of its results has no `io.modelcontextprotocol/serverInfo`.";
             self.observed.note("server-info", what, "server/discover");
         }
@@ -263,7 +259,7 @@ impl Said {
 
     /// Asks for everything else.
     async fn read(&mut self, client: &mut Client<'_>) -> Result<(), Broken> {
-        if client.era == Era::Legacy {
+        if client.revision.has_sessions {
             let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
             client.peer.notify(&initialized, &mut self.observed).await?;
         }
@@ -277,12 +273,9 @@ impl Said {
                 millis: millis(took),
             });
         }
-        let method = if client.era == Era::Legacy {
-            "ping"
-        } else {
-            "server/discover"
-        };
-        self.report.pings = self.measure(client, method).await?;
+        if let [method, ..] = client.revision.harmless {
+            self.report.pings = self.measure(client, method.as_str()).await?;
+        }
         self.ask_for_nothing(client).await
     }
 

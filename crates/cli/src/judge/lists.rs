@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::Era;
+use fanlight_protocol::Revision;
 use serde_json::{Map, Value};
 
 use crate::judge::client::Client;
@@ -61,7 +61,7 @@ pub(crate) async fn read(
         };
         report.pages += 1;
         check_shape(
-            if client.era == Era::Modern {
+            if !client.revision.result_members.is_empty() {
                 Shape::ModernPage
             } else {
                 Shape::Page
@@ -107,13 +107,13 @@ pub(crate) async fn read(
             break;
         }
     }
-    judge(list, client.era, &entries, report, observed);
+    judge(list, client.revision, &entries, report, observed);
     Ok(all)
 }
 
 fn judge(
     list: ListKind,
-    era: Era,
+    revision: Revision,
     entries: &[Value],
     report: &mut ListReport,
     observed: &mut Observed,
@@ -125,7 +125,7 @@ fn judge(
             .get(list.key())
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let mut problems = rules::check_entry(list, era, key, entry, observed);
+        let mut problems = rules::check_entry(list, revision, key, entry, observed);
         if !keys.insert(key) && !key.is_empty() {
             let what =
                 "Two entries of a list have the same name or URI: only one of them can be used.";
@@ -167,7 +167,8 @@ fn judge(
                     again.";
         observed.note("list-changed", what, of_list());
     }
-    if era == Era::Modern && report.ttl_ms == Some(0) && !report.announces_changes {
+    let is_announced = revision.has_sessions || report.announces_changes;
+    if report.ttl_ms == Some(0) && !is_announced {
         let what = "`ttlMs` is 0 and changes are not announced: gateways read the list for every client again.";
         observed.warn("ttl-zero", what, of_list());
     }

@@ -20,7 +20,7 @@ mod shape;
 
 use std::time::Duration;
 
-use fanlight_protocol::Era;
+use fanlight_protocol::{Era, Revision};
 
 pub use mask::Mask;
 pub use page::page;
@@ -77,10 +77,10 @@ pub async fn judge(
     let mut eras = Vec::new();
     // The older era first, because servers of both eras answer its first request.
     let mut first_answer = patience.start;
-    for era in [Era::Legacy, Era::Modern] {
+    for revision in [Revision::NEWEST_LEGACY, Revision::NEWEST_MODERN] {
         let said = conversation::hold(
             target,
-            era,
+            revision,
             Patience {
                 start: first_answer,
                 ..patience

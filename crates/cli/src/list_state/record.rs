@@ -101,7 +101,7 @@ impl KeptServer {
             .map(|(kind, list)| Some((kind.member().to_owned(), pages(list)?)));
         Some(Self {
             definition: definition.clone(),
-            revision: known.revision.as_str().to_owned(),
+            revision: known.revision.to_string(),
             description: raw(known.description.json())?,
             lists: lists.collect::<Option<_>>()?,
         })

@@ -10,9 +10,7 @@ use fanlight_canonical::TaskDialect;
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::{ArrayBuilder, Edits, Member, ObjectBuilder, rewrite_object};
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Json, Revision, implementation, meta};
-
-use super::legacy;
+use fanlight_protocol::{Json, Revision, implementation, meta};
 
 const PROTOCOL_VERSION: &str = "protocolVersion";
 const SUPPORTED_VERSIONS: &str = "supportedVersions";
@@ -27,7 +25,7 @@ const TASKS_EXTENSION_DECLARED: &str = r#"{"io.modelcontextprotocol/tasks":{}}"#
 
 /// The `initialize` result for a client that agreed on `revision`.
 pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json {
-    let version = Json::string(revision.as_str());
+    let version = Json::string(revision.name);
     let mut missing = missing_members(description);
     if description.get(SERVER_INFO).is_none() {
         let view = ServerDescription::from(description.clone());
@@ -43,13 +41,12 @@ pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json 
         &version,
         missing,
     );
-    let dialect = legacy::tasks(revision);
     // Legacy capabilities do not include the extension.
     let is_legacy = description.get(PROTOCOL_VERSION).is_some();
-    if is_legacy && dialect == Some(TaskDialect::Requested) {
+    if is_legacy && revision.tasks == Some(TaskDialect::Requested) {
         described
     } else {
-        with_tasks(described, dialect)
+        with_tasks(described, revision.tasks)
     }
 }
 
@@ -79,16 +76,13 @@ pub(crate) fn versions_served() -> Json {
 
 /// The revisions served where no modern one is, newest first.
 pub(crate) fn legacy_versions_served() -> Json {
-    names_of(|revision| revision.era() == Era::Legacy)
+    names_of(|revision| revision.has_sessions)
 }
 
 fn names_of(wanted: impl Fn(Revision) -> bool) -> Json {
     let mut names = ArrayBuilder::default();
-    for revision in Revision::ALL
-        .into_iter()
-        .filter(|revision| wanted(*revision))
-    {
-        names.push(&Json::string(revision.as_str()));
+    for revision in Revision::all().filter(|revision| wanted(*revision)) {
+        names.push(&Json::string(revision.name));
     }
     names.finish()
 }

@@ -4,8 +4,10 @@
 //! is served statelessly, and `initialize` selects legacy semantics. A dual-era server may serve
 //! both on the same endpoint or process.
 
-use fanlight_protocol::{Era, Method, Revision};
+use fanlight_protocol::json::Value;
+use fanlight_protocol::{Era, Method};
 
+use super::modern;
 use super::params::Meta;
 
 /// The era of an HTTP request. `header` is the value of `MCP-Protocol-Version`, if present.
@@ -16,26 +18,21 @@ pub(crate) fn of_request(method: &Method, meta: &Meta, header: Option<&str>) -> 
         Method::Initialize if !names_modern_revision(meta) => Era::Legacy,
         // No legacy revision has it.
         Method::Discover => Era::Modern,
-        _ => of_message(meta, header),
+        _ if is_modern(meta, header) => Era::Modern,
+        _ => Era::Legacy,
     }
 }
 
-/// The era of a notification or response on HTTP.
-pub(crate) fn of_message(meta: &Meta, header: Option<&str>) -> Era {
+/// Whether a message on HTTP without a decisive method is modern.
+pub(crate) fn is_modern(meta: &Meta, header: Option<&str>) -> bool {
     let header_is_legacy =
-        |name: &str| Revision::from_name(name).is_some_and(|known| known.era() == Era::Legacy);
-    if meta.protocol_version().is_some() || header.is_some_and(|name| !header_is_legacy(name)) {
-        Era::Modern
-    } else {
-        Era::Legacy
-    }
+        |name: &str| super::revision(name).is_some_and(|known| known.has_sessions);
+    meta.protocol_version().is_some() || header.is_some_and(|name| !header_is_legacy(name))
 }
 
 fn names_modern_revision(meta: &Meta) -> bool {
-    let revision = meta
-        .protocol_version()
-        .and_then(|name| Revision::from_name(&name.as_str()?));
-    revision.is_some_and(|known| known.era() == Era::Modern)
+    let name = meta.protocol_version().and_then(Value::as_str);
+    name.is_some_and(|name| modern::modern_revision(&name).is_some())
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! The rules of clients that open with `initialize`: 2024-11-05 to 2025-11-25.
 
-use fanlight_canonical::TaskDialect;
 use fanlight_protocol::json::Value;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Era, Json, Method, Response, Revision, RpcError, code};
+use fanlight_protocol::{Json, Method, Response, Revision, RpcError, code};
 
 use super::fault;
-use super::notifications::LogGate;
 use super::params::Params;
 
 #[derive(Clone, Debug)]
@@ -28,22 +26,6 @@ impl InitializeParams {
                 .as_ref()
                 .map_or(0, |info| info.bytes().len())
     }
-
-    /// The client's dialect of tasks. 2025-11-25 is the first legacy revision with tasks.
-    pub(crate) fn tasks(&self) -> Option<TaskDialect> {
-        tasks(self.revision)
-    }
-}
-
-/// The dialect of tasks in a legacy revision; `None` if it has none.
-pub(crate) fn tasks(revision: Revision) -> Option<TaskDialect> {
-    (revision == Revision::V2025_11_25).then_some(TaskDialect::Requested)
-}
-
-/// Whether only a modern revision or its extension has this method. Such a method is unknown to
-/// legacy clients, even if a server has it.
-pub(crate) fn is_unknown(method: &Method) -> bool {
-    matches!(method, Method::UpdateTask | Method::Listen)
 }
 
 /// Reads the params of `initialize` and settles the revision: the client's if it is served, else
@@ -70,7 +52,7 @@ pub(crate) fn initialize(params: &Params, longest: usize) -> Result<InitializePa
         }
         member => Ok(member.filter(Json::is_object).as_ref().map(Json::detached)),
     };
-    let spoken = Revision::from_name(&offered).filter(|revision| revision.era() == Era::Legacy);
+    let spoken = super::revision(&offered).filter(|revision| revision.has_sessions);
     Ok(InitializeParams {
         revision: spoken.unwrap_or(Revision::NEWEST_LEGACY),
         client_info: object(params.client_info(), "clientInfo")?,
@@ -93,19 +75,18 @@ pub(crate) fn log_level(params: &Params) -> Result<LogLevel, RpcError> {
 }
 
 /// The answer to a request that does not reach the core: it concerns only this hop, is malformed,
-/// or has a method of a later revision.
-pub(crate) fn own_answer(method: &Method, params: &Params) -> Option<Result<Response, RpcError>> {
+/// or has a method of another revision, even if a server has it.
+pub(crate) fn own_answer(
+    revision: Revision,
+    method: &Method,
+    params: &Params,
+) -> Option<Result<Response, RpcError>> {
     match method {
         Method::Ping => Some(Ok(pong())),
         Method::SetLogLevel => log_level(params).err().map(Err),
-        _ if is_unknown(method) => Some(Err(fault::method_not_found(method.as_str()))),
+        _ if !revision.has_request(method) => Some(Err(fault::method_not_found(method.as_str()))),
         _ => None,
     }
-}
-
-/// The log messages that a session gets.
-pub(crate) fn log_gate(level: Option<LogLevel>) -> LogGate {
-    level.map_or(LogGate::Open, LogGate::AtLeast)
 }
 
 /// The answer to `ping`, which concerns only this hop.

@@ -1,5 +1,7 @@
-//! The rules of each protocol era: how to read and check requests, and the required members of
-//! answers.
+//! The dialects of clients: how to read and check requests, and the required members of answers.
+//! The rows of [`Revision`] have the differences between revisions of a dialect.
+
+use fanlight_protocol::Revision;
 
 pub(crate) mod description;
 pub(crate) mod era;
@@ -10,3 +12,14 @@ pub(crate) mod notifications;
 pub(crate) mod params;
 pub(crate) mod render;
 mod structured;
+#[cfg(test)]
+mod tests;
+
+/// The revision called `name`, if it is served.
+pub(crate) fn revision(name: &str) -> Option<Revision> {
+    #[cfg(test)]
+    if name == tests::RULES.name {
+        return Some(tests::REVISION);
+    }
+    Revision::from_name(name)
+}

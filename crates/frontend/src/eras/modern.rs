@@ -6,15 +6,15 @@ use fanlight_protocol::capability::{
 };
 use fanlight_protocol::json::{ObjectBuilder, Value};
 use fanlight_protocol::meta::{self, LogLevel};
-use fanlight_protocol::{Era, Json, Method, Revision, RpcError, code};
+use fanlight_protocol::{Json, Method, Revision, RpcError, code};
 
-use super::notifications::LogGate;
 use super::params::Meta;
 use super::{description, fault};
 
 /// The `_meta` of a modern request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestMeta {
+    pub(crate) revision: Revision,
     /// The client's `Implementation` object, if it sent one.
     pub(crate) client_info: Option<Json>,
     /// The `ClientCapabilities` object of this request.
@@ -32,7 +32,7 @@ pub(crate) fn revision(meta: &Meta) -> Result<Revision, RpcError> {
 }
 
 /// Checks the rest of `_meta` (2026-07-28 basic/index, Per-request protocol fields).
-pub(crate) fn request_meta(meta: &Meta) -> Result<RequestMeta, RpcError> {
+pub(crate) fn request_meta(revision: Revision, meta: &Meta) -> Result<RequestMeta, RpcError> {
     let capabilities = meta.client_capabilities().filter(Json::is_object);
     let capabilities =
         capabilities.ok_or_else(|| required(meta::CLIENT_CAPABILITIES, "an object"))?;
@@ -53,6 +53,7 @@ pub(crate) fn request_meta(meta: &Meta) -> Result<RequestMeta, RpcError> {
         })
     });
     Ok(RequestMeta {
+        revision,
         client_info: info,
         capabilities,
         log_level: log_level.transpose()?,
@@ -62,20 +63,21 @@ pub(crate) fn request_meta(meta: &Meta) -> Result<RequestMeta, RpcError> {
 impl RequestMeta {
     /// The client's dialect of tasks; `None` if it has none.
     pub(crate) fn tasks(&self) -> Option<TaskDialect> {
-        has_tasks_extension(&self.capabilities).then_some(TaskDialect::Extension)
+        let declared = has_tasks_extension(&self.capabilities);
+        self.revision.tasks.filter(|_| declared)
     }
 }
 
-/// The log messages for a request with this level: none unless it names one.
-pub(crate) fn log_gate(level: Option<LogLevel>) -> LogGate {
-    level.map_or(LogGate::Closed, LogGate::AtLeast)
-}
-
-/// Refuses a method that 2026-07-28 removed. Also refuses task methods if the client does not
-/// declare that extension (the tasks extension, Error Handling).
-pub(crate) fn check_method(method: &Method, sender: &RequestMeta) -> Result<(), RpcError> {
-    if is_removed(method) {
+/// Replaces the revision's own name of a method. Refuses a method that the revision does not have,
+/// even if a server has it. Also refuses task methods if the client does not declare that extension
+/// (the tasks extension, Error Handling).
+pub(crate) fn check_method(method: &mut Method, sender: &RequestMeta) -> Result<(), RpcError> {
+    let revision = sender.revision;
+    if !revision.has_request(method) {
         return Err(fault::method_not_found(method.as_str()));
+    }
+    if let Some(renamed) = revision.renamed_method(method.as_str()) {
+        *method = renamed;
     }
     let need = match method {
         Method::GetTask | Method::UpdateTask | Method::CancelTask => ClientCapability::Tasks,
@@ -89,49 +91,31 @@ pub(crate) fn check_method(method: &Method, sender: &RequestMeta) -> Result<(), 
 
 /// The modern revision with this name, if it is served.
 pub(crate) fn modern_revision(name: &str) -> Option<Revision> {
-    Revision::from_name(name).filter(|revision| revision.era() == Era::Modern)
+    super::revision(name).filter(|revision| !revision.has_sessions)
 }
 
 /// The error for a revision that is not served, or only after `initialize`.
 pub(crate) fn unsupported(requested: &str) -> RpcError {
+    unsupported_here(requested, &description::versions_served())
+}
+
+/// The error for a modern request on a transport that exists only in legacy revisions.
+pub(crate) fn not_served(method: &Method, meta: &Meta) -> RpcError {
+    match meta.protocol_version().and_then(Value::as_str) {
+        Some(requested) => unsupported_here(&requested, &description::legacy_versions_served()),
+        None => fault::method_not_found(method.as_str()),
+    }
+}
+
+fn unsupported_here(requested: &str, supported: &Json) -> RpcError {
     let mut data = ObjectBuilder::new();
-    data.member("supported", &description::versions_served())
+    data.member("supported", supported)
         .string("requested", requested);
     RpcError::new(
         code::UNSUPPORTED_PROTOCOL_VERSION,
         "Unsupported protocol version",
     )
     .with_data(data.finish())
-}
-
-/// The error for a modern request on a transport that exists only in legacy revisions.
-pub(crate) fn not_served(method: &Method, meta: &Meta) -> RpcError {
-    let Some(requested) = meta.protocol_version().and_then(Value::as_str) else {
-        return fault::method_not_found(method.as_str());
-    };
-    let mut data = ObjectBuilder::new();
-    data.member("supported", &description::legacy_versions_served())
-        .string("requested", &requested);
-    RpcError::new(
-        code::UNSUPPORTED_PROTOCOL_VERSION,
-        "Unsupported protocol version",
-    )
-    .with_data(data.finish())
-}
-
-/// Whether 2026-07-28 (changelog, Major changes 1 to 5) or the tasks extension removed the method.
-/// A removed method is unknown, even if a server has it.
-fn is_removed(method: &Method) -> bool {
-    matches!(
-        method,
-        Method::Initialize
-            | Method::Ping
-            | Method::SetLogLevel
-            | Method::Subscribe
-            | Method::Unsubscribe
-            | Method::TaskResult
-            | Method::ListTasks
-    )
 }
 
 fn required(key: &str, kind: &str) -> RpcError {
@@ -148,6 +132,7 @@ fn invalid(message: String) -> RpcError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eras::notifications::LogGate;
 
     fn meta(text: &'static str) -> Meta {
         let mut params = ObjectBuilder::new();
@@ -184,7 +169,7 @@ mod tests {
 
     #[test]
     fn capabilities_are_required_and_other_meta_is_not() {
-        let client = |text| request_meta(&meta(text));
+        let client = |text| request_meta(Revision::V2026_07_28, &meta(text));
         assert_eq!(client("{}").unwrap_err().code, code::INVALID_PARAMS);
         for wrong in [
             r#"{"io.modelcontextprotocol/clientCapabilities":null}"#,
@@ -200,26 +185,27 @@ mod tests {
         }
         let plain = client(r#"{"io.modelcontextprotocol/clientCapabilities":{"a":1.0}}"#).unwrap();
         assert_eq!(
-            (plain.capabilities.as_text(), log_gate(plain.log_level)),
+            (
+                plain.capabilities.as_text(),
+                LogGate::of(Revision::V2026_07_28, plain.log_level)
+            ),
             (r#"{"a":1.0}"#, LogGate::Closed)
         );
         let logging = client(
             r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"error"}"#,
         );
         assert_eq!(
-            log_gate(logging.unwrap().log_level),
+            LogGate::of(Revision::V2026_07_28, logging.unwrap().log_level),
             LogGate::AtLeast(LogLevel::Error)
         );
     }
 
     #[test]
     fn removed_methods_are_unknown() {
-        let client = request_meta(&meta(
-            r#"{"io.modelcontextprotocol/clientCapabilities":{}}"#,
-        ))
-        .unwrap();
+        let meta = meta(r#"{"io.modelcontextprotocol/clientCapabilities":{}}"#);
+        let client = request_meta(Revision::V2026_07_28, &meta).unwrap();
         let refused = |method| {
-            check_method(&Method::from_name(method), &client)
+            check_method(&mut Method::from_name(method), &client)
                 .err()
                 .map(|error| error.code)
         };
@@ -241,7 +227,7 @@ mod tests {
         let with = |capabilities: &str| {
             let text =
                 format!(r#"{{"io.modelcontextprotocol/clientCapabilities":{capabilities}}}"#);
-            request_meta(&meta(text.leak())).unwrap()
+            request_meta(Revision::V2026_07_28, &meta(text.leak())).unwrap()
         };
         let (knows, ignorant) = (
             with(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#),
@@ -251,9 +237,10 @@ mod tests {
             (knows.tasks(), ignorant.tasks()),
             (Some(TaskDialect::Extension), None)
         );
-        for method in [Method::GetTask, Method::UpdateTask, Method::CancelTask] {
-            assert_eq!(check_method(&method, &knows), Ok(()));
-            let error = check_method(&method, &ignorant).unwrap_err();
+        for mut method in [Method::GetTask, Method::UpdateTask, Method::CancelTask] {
+            let mut check = |sender| check_method(&mut method, sender);
+            assert_eq!(check(&knows), Ok(()));
+            let error = check(&ignorant).unwrap_err();
             assert_eq!(error.code, code::MISSING_CLIENT_CAPABILITY);
             let required =
                 r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;

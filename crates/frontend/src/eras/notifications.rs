@@ -2,8 +2,7 @@
 
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::method::ELICITATION_COMPLETE;
-use fanlight_protocol::{Era, Json, Method, Notification};
+use fanlight_protocol::{Json, Method, Notification, Revision};
 
 /// Selects the notifications for one request's client.
 #[derive(Clone, Debug)]
@@ -12,8 +11,8 @@ pub(crate) struct NotificationFilter {
     pub(crate) progress_token: Option<Json>,
     /// The log messages that the client gets.
     pub(crate) logs: LogGate,
-    /// The client's era, which determines the notifications it knows.
-    pub(crate) era: Era,
+    /// The client's revision, which determines the notifications it knows.
+    pub(crate) revision: Revision,
     /// Whether guardrails judge results, including the results of tasks, before the client gets
     /// them.
     pub(crate) judges_results: bool,
@@ -41,7 +40,7 @@ impl NotificationFilter {
                 Some(notification.to_message(notification.progress_token()?, token))
             }
             Method::LogMessage if !self.logs.lets_through(&notification) => None,
-            ref method if !is_known_to(self.era, method) => None,
+            ref method if !self.revision.has_notification(method) => None,
             _ if self.judges_results && has_result(&notification) => None,
             _ => Some(notification.text.into_bytes().into()),
         }
@@ -54,17 +53,16 @@ pub(crate) fn has_result(notification: &Notification) -> bool {
     notification.method == Method::TaskChanged && notification.params().is_some_and(has_result)
 }
 
-/// Whether clients of `era` know a notification. Both eras get unknown ones.
-pub(crate) fn is_known_to(era: Era, method: &Method) -> bool {
-    match era {
-        Era::Legacy => !matches!(method, Method::Acknowledged | Method::TaskChanged),
-        Era::Modern => {
-            !matches!(method, Method::TaskStatus) && method.as_str() != ELICITATION_COMPLETE
+impl LogGate {
+    /// The log messages for a session or request with this level.
+    pub(crate) fn of(revision: Revision, level: Option<LogLevel>) -> Self {
+        match level {
+            Some(level) => Self::AtLeast(level),
+            None if revision.has_sessions => Self::Open,
+            None => Self::Closed,
         }
     }
-}
 
-impl LogGate {
     pub(crate) fn lets_through(self, message: &Notification) -> bool {
         match self {
             Self::Closed => false,
@@ -90,7 +88,7 @@ mod tests {
         let filter = NotificationFilter {
             progress_token: token.map(Json::literal),
             logs,
-            era: Era::Legacy,
+            revision: Revision::V2025_11_25,
             judges_results: false,
         };
         filter
@@ -131,7 +129,7 @@ mod tests {
 
     #[test]
     fn notifications_are_filtered_by_era() {
-        let known = |era, name| is_known_to(era, &Method::from_name(name));
+        let known = |revision: Revision, name| revision.has_notification(&Method::from_name(name));
         for (name, legacy, modern) in [
             ("notifications/subscriptions/acknowledged", false, true),
             ("notifications/tasks", false, true),
@@ -141,7 +139,10 @@ mod tests {
             ("notifications/x", true, true),
         ] {
             assert_eq!(
-                (known(Era::Legacy, name), known(Era::Modern, name)),
+                (
+                    known(Revision::V2025_11_25, name),
+                    known(Revision::V2026_07_28, name)
+                ),
                 (legacy, modern),
                 "{name}"
             );

@@ -29,7 +29,6 @@ pub(crate) struct Meta(Found<{ MetaMember::COUNT }>);
 enum Member {
     Name,
     Uri,
-    TaskId,
     Arguments,
     Level,
     RequestId,
@@ -50,7 +49,6 @@ impl Member {
     const NAMES: [&str; 18] = [
         "name",
         "uri",
-        "taskId",
         "arguments",
         "level",
         "requestId",
@@ -63,6 +61,7 @@ impl Member {
         "ref",
         "task",
         // Other code reads these, or servers read them together with one of the others.
+        "taskId",
         "notifications",
         "cursor",
         "argument",
@@ -118,8 +117,13 @@ impl Params {
         self.peek(Member::Uri)
     }
 
-    pub(crate) fn task_id(&self) -> Option<Value<'_>> {
-        self.peek(Member::TaskId)
+    /// The member called `name`.
+    pub(crate) fn member(&self, name: &str) -> Option<Value<'_>> {
+        let mut found = Member::NAMES.iter().take(Member::COUNT);
+        match found.position(|found| *found == name) {
+            Some(place) => self.found.peek(place),
+            None => self.found.object.as_ref()?.peek(name),
+        }
     }
 
     pub(crate) fn arguments(&self) -> Option<Json> {
@@ -352,7 +356,7 @@ mod tests {
         for (value, name) in [
             (read.name(), "name"),
             (read.uri(), "uri"),
-            (read.task_id(), "taskId"),
+            (read.member("taskId"), "taskId"),
             (read.level(), "level"),
             (read.protocol_version(), "protocolVersion"),
         ] {

@@ -1,15 +1,19 @@
-//! The changes that an answer needs for its client's era: required members of modern results, error
-//! codes that a revision forbids, and server descriptions.
+//! The changes that an answer needs for its client's revision: required members of results, error
+//! codes that it forbids, and server descriptions.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
-use fanlight_protocol::{Era, Json, Method, Response, Revision, code, meta, param_header};
+use fanlight_protocol::revision::ResultMember;
+use fanlight_protocol::{Json, Method, Response, Revision, meta, param_header};
 use memchr::memmem;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::{description, structured};
+
+const RESULT_TYPE: &str = "resultType";
 
 /// How to write the answer to one request.
 #[derive(Clone, Debug)]
@@ -30,11 +34,11 @@ impl Rendering {
     pub(crate) fn message(&self, response: &Response) -> Chunks {
         match response.result() {
             Some(result) => self.result_message(response, result),
-            None if self.revision.era() == Era::Modern => match with_modern_code(response) {
-                Some(translated) => translated.to_message(&self.id, Bytes::new()),
-                None => response.to_message(&self.id, Bytes::new()),
-            },
-            None => response.to_message(&self.id, Bytes::new()),
+            None => self
+                .with_own_code(response)
+                .as_ref()
+                .unwrap_or(response)
+                .to_message(&self.id, Bytes::new()),
         }
     }
 
@@ -44,37 +48,69 @@ impl Rendering {
                 Some(response.with_body(&description::initialize_result(&result, self.revision)))
             }
             Method::Discover => Some(response.with_body(&description::discover_result(&result))),
-            Method::ListTools if self.revision.era() == Era::Modern => self
-                .mirrors_params
-                .and_then(|limit| mirrorable(response, &result, limit)),
-            Method::ListTools => {
+            Method::ListTools if !self.revision.structures_any_value => {
                 structured::tools_for_legacy(&result).map(|result| response.with_body(&result))
             }
-            Method::CallTool | Method::TaskResult if self.revision.era() == Era::Legacy => {
+            Method::ListTools => self
+                .mirrors_params
+                .and_then(|limit| mirrorable(response, &result, limit)),
+            Method::CallTool | Method::TaskResult if !self.revision.structures_any_value => {
                 structured::result_for_legacy(&result).map(|result| response.with_body(&result))
             }
             _ => None,
         };
-        let added = match (self.revision.era(), &changed) {
-            (Era::Legacy, _) => Bytes::new(),
-            (Era::Modern, Some(changed)) => modern_members(&self.method, &changed.body()),
-            (Era::Modern, None) => modern_members(&self.method, &result),
+        let added = match &changed {
+            Some(changed) => self.missing_members(&changed.body()),
+            None => self.missing_members(&result),
         };
-        match response
-            .server_info()
-            .filter(|_| self.revision.era() == Era::Modern)
-        {
-            Some(server) => with_server_info(
-                changed.as_ref().unwrap_or(response),
-                server,
-                added,
-                &self.id,
-            ),
-            None => changed
-                .as_ref()
-                .unwrap_or(response)
-                .to_message(&self.id, added),
+        let server = response.server_info();
+        let response = changed.as_ref().unwrap_or(response);
+        match server.filter(|_| self.revision.results_name_server) {
+            Some(server) => with_server_info(response, server, added, &self.id),
+            None => response.to_message(&self.id, added),
         }
+    }
+
+    /// The members that a result must have and this one lacks.
+    fn missing_members(&self, result: &Json) -> Bytes {
+        let is_cacheable = is_cacheable(&self.method);
+        let required = self.revision.result_members.iter();
+        let mut missing: SmallVec<[_; 4]> = required
+            .filter(|required| is_cacheable || !required.of_cacheable)
+            .collect();
+        let mut is_complete = true;
+        let mut members = result.members();
+        while !missing.is_empty()
+            && let Some(member) = members.next()
+        {
+            let is_it = |required: &&ResultMember| member.is(result, required.name);
+            if let Some(place) = missing.iter().position(is_it)
+                && missing.remove(place).name == RESULT_TYPE
+            {
+                let kind = result.at(member.value);
+                is_complete = kind.is_some_and(|kind| kind.is_str("complete"));
+            }
+        }
+        missing.retain(|required| is_complete || !required.of_cacheable);
+        match &missing[..] {
+            [] => Bytes::new(),
+            [one] => Bytes::from_static(one.default.as_bytes()),
+            all => {
+                let defaults: Vec<_> = all.iter().map(|required| required.default).collect();
+                Bytes::from(defaults.join(","))
+            }
+        }
+    }
+
+    /// The same error with the code that the revision has for it; `None` if that is the same.
+    fn with_own_code(&self, response: &Response) -> Option<Response> {
+        let given = response.error_code()?;
+        let code = Some(self.revision.code(given)).filter(|code| *code != given)?;
+        let error = response.error()?;
+        let [place] = error.find(["code"]).ok()?;
+        let mut edits = Edits::new(error.bytes().clone());
+        edits.replace(place?, code.to_string());
+        Some(response.with_body(&edits.finish_json()))
     }
 }
 
@@ -152,43 +188,6 @@ fn is_news(tool: &str) -> bool {
     warned.len() < WARNINGS && warned.insert(tool.to_owned())
 }
 
-/// The type of a result that does not name one.
-const COMPLETE: &[u8] = br#""resultType":"complete""#;
-
-/// The members that a modern result must have and this one lacks: `resultType` (2026-07-28
-/// basic/index, ResultType), and the hints of complete cacheable results
-/// (server/utilities/caching). The defaults say that the result is stale at once and private.
-fn modern_members(method: &Method, result: &Json) -> Bytes {
-    if !is_cacheable(method) {
-        return if result.peek("resultType").is_none() {
-            Bytes::from_static(COMPLETE)
-        } else {
-            Bytes::new()
-        };
-    }
-    const KEYS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
-    let [result_type, ttl, scope] = match result.find(KEYS) {
-        Ok(found) => found.map(|range| range.map(|range| result.slice(range))),
-        // `find` refuses a member that occurs twice; `get` takes one of them.
-        Err(_) => KEYS.map(|key| result.get(key)),
-    };
-    let mut added = ObjectBuilder::new();
-    if result_type.is_none() {
-        added.string("resultType", "complete");
-    }
-    let complete = result_type.is_none_or(|kind| kind.as_str().as_deref() == Some("complete"));
-    if complete {
-        if ttl.is_none() {
-            added.integer("ttlMs", 0);
-        }
-        if scope.is_none() {
-            added.string("cacheScope", "private");
-        }
-    }
-    let added = added.finish().into_bytes();
-    added.slice(1..added.len() - 1)
-}
-
 fn is_cacheable(method: &Method) -> bool {
     matches!(
         method,
@@ -199,17 +198,6 @@ fn is_cacheable(method: &Method) -> bool {
             | Method::ListResourceTemplates
             | Method::ReadResource
     )
-}
-
-/// The same error with a code that a modern server may emit; `None` if its code is allowed.
-fn with_modern_code(response: &Response) -> Option<Response> {
-    let own = response.error_code()?;
-    let code = Some(code::of_modern(own)).filter(|code| *code != own)?;
-    let error = response.error()?;
-    let [place] = error.find(["code"]).ok()?;
-    let mut edits = Edits::new(error.bytes().clone());
-    edits.replace(place?, code.to_string());
-    Some(response.with_body(&edits.finish_json()))
 }
 
 #[cfg(test)]
@@ -224,7 +212,7 @@ mod tests {
         else {
             panic!("not a response")
         };
-        let mirrors_params = (revision.era() == Era::Modern).then_some(64);
+        let mirrors_params = revision.mirrored.map(|_| 64);
         let rendering = Rendering {
             id: Json::literal("1.0"),
             method: Method::from_name(method),
@@ -304,7 +292,7 @@ mod tests {
         );
         let kept = Response::from_result(&list).cached();
         let message = |response: &Response, revision: Revision| {
-            let mirrors_params = (revision.era() == Era::Modern).then_some(64);
+            let mirrors_params = revision.mirrored.map(|_| 64);
             let rendering = Rendering {
                 id: Json::literal("1"),
                 method: Method::ListTools,

@@ -86,6 +86,14 @@ impl<'a> Fields<'a> {
         fields
     }
 
+    /// A field that repeats a member of the body, by its name in lower case.
+    pub(crate) fn mirrored(&self, name: &str) -> Field<'a> {
+        match name {
+            header::NAME => self.name,
+            other => Field::named(self.all, other),
+        }
+    }
+
     /// The name of a repeated field about the sender or subject of the request. Another program on
     /// the way could read another value of it. Fields that mirror the body are compared with the
     /// body elsewhere.

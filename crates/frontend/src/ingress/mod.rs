@@ -20,7 +20,7 @@ use fanlight_protocol::header::MAX_FORWARDED;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{
-    Era, Json, Message, MessageError, Method, Request, Response, Revision, RpcError, code,
+    Json, Message, MessageError, Method, Request, Response, Revision, RpcError, code,
 };
 use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
 use futures_util::future::BoxFuture;
@@ -361,9 +361,7 @@ impl Ingress {
             Err(refusal) if refusal.kept_by.is_some() => return Err(refusal),
             session => session.ok().flatten(),
         };
-        let Some(session) =
-            session.filter(|session| session.session.revision() == Revision::V2025_03_26)
-        else {
+        let Some(session) = session.filter(|session| session.session.revision().batches) else {
             return Err(self.not_a_message(MessageError::Batch(text)));
         };
         let messages = Message::parse_batch(
@@ -403,7 +401,7 @@ impl Ingress {
         origin: &Origin<'_>,
         response: Response,
     ) -> Result<(), Box<Refusal>> {
-        if era::of_message(&Meta::default(), transport.version_header()) == Era::Modern {
+        if era::is_modern(&Meta::default(), transport.version_header()) {
             let message = "responses are not sent to a server of this protocol version";
             return Err(Refusal::malformed(RpcError::new(
                 code::INVALID_REQUEST,
@@ -511,7 +509,12 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Checks the header fields that repeat parts of the body in every modern request of this
     /// method.
-    fn check_headers(&self, _method: &Method, _params: &Params) -> Result<(), RpcError> {
+    fn check_headers(
+        &self,
+        _revision: Revision,
+        _method: &Method,
+        _params: &Params,
+    ) -> Result<(), RpcError> {
         Ok(())
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use fanlight_canonical::CallContext;
-use fanlight_protocol::{Era, Method, Notification, Revision};
+use fanlight_protocol::{Method, Notification};
 
 use super::{Ingress, Origin, Refusal, Transport};
 use crate::eras::params::Params;
-use crate::eras::{era, modern};
+use crate::eras::{self, era, modern};
 use crate::session::{RunningRequests, ServerRequests, Session};
 
 impl Ingress {
@@ -19,14 +19,14 @@ impl Ingress {
     ) -> Result<(), Box<Refusal>> {
         let params = Params::read(notification.params().as_ref())?;
         let version = transport.version_header();
-        if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
+        if let Some(unknown) = version.filter(|version| eras::revision(version).is_none()) {
             return Err(Refusal::malformed(modern::unsupported(unknown)));
         }
         let running = match transport.running() {
             Some(running) => Some(Arc::clone(running)),
             // 2026-07-28 has no notification from client to server on HTTP. Modern ones,
             // cancellation included, are accepted and ignored (streamable-http, Sending Messages).
-            None if era::of_message(&params.meta, version) == Era::Modern => None,
+            None if era::is_modern(&params.meta, version) => None,
             None => transport
                 .session(origin)
                 .await?

@@ -28,7 +28,7 @@ use crate::call::{
     RequestEnds, ResponseStream, input_rounds,
 };
 use crate::decision::{self, LastingDecision, OwnRequest};
-use crate::eras::notifications::NotificationFilter;
+use crate::eras::notifications::{LogGate, NotificationFilter};
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{era, fault, legacy, modern};
@@ -136,7 +136,7 @@ impl Ingress {
         parsed: &mut ParsedRequest,
     ) -> Result<StartedRequest, Box<Refusal>> {
         // Only clients of this revision have such tasks.
-        let revision = Revision::V2025_11_25;
+        let revision = Revision::NEWEST_LEGACY;
         let ParsedRequest {
             request,
             params,
@@ -146,8 +146,8 @@ impl Ingress {
         span.set_revision(revision);
         span.set_client(|| client_name(None, &origin.identity));
         let client = CallContext {
-            era: Era::Legacy,
-            tasks: legacy::tasks(revision),
+            era: revision.era,
+            tasks: revision.tasks,
             trace: span.parent(),
             noted: self.noted(),
             ..client_of(origin, None)
@@ -163,7 +163,8 @@ impl Ingress {
         let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
         let ends = ends_of(transport, origin, parsed);
         let admitted = self.admitted(operation, turn);
-        let stream = self.suspendable_call(admitted, parsed, false, Resumption::New, ends);
+        let resumption = Resumption::New;
+        let stream = self.suspendable_call(admitted, parsed, revision, false, resumption, ends);
         let call = parsed.answered_by::<T>(stream, revision);
         Ok(StartedRequest {
             call,
@@ -188,14 +189,13 @@ impl Ingress {
         } = &mut *parsed;
         let revision = transport.revision(&params.meta)?;
         span.set_revision(revision);
-        let sender = modern::request_meta(&params.meta)?;
+        let sender = modern::request_meta(revision, &params.meta)?;
         span.set_client(|| client_name(sender.client_info.as_ref(), &origin.identity));
-        transport.check_headers(&request.method, params)?;
-        modern::check_method(&request.method, &sender)?;
+        transport.check_headers(revision, &request.method, params)?;
+        modern::check_method(&mut request.method, &sender)?;
         if request.method == Method::Listen {
             // Boxed, since it is rare.
-            return Box::pin(self.start_subscription(transport, origin, parsed, revision, sender))
-                .await;
+            return Box::pin(self.start_subscription(transport, origin, parsed, sender)).await;
         }
         let is_of_server = params.has_request_state() && self.open_server_state(origin, parsed)?;
         let found = if is_of_server {
@@ -241,6 +241,7 @@ impl Ingress {
         resumption: Result<Resumption, RpcError>,
     ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
         let takes_messages = transport.takes_messages();
+        let revision = sender.revision;
         let operation = self
             .resolve_modern::<T>(origin, parsed, sender, takes_messages)
             .await;
@@ -249,7 +250,7 @@ impl Ingress {
         let ends = ends_of(transport, origin, parsed);
         let admitted = self.admitted(operation, turn);
         let stream: Responses = match resumption {
-            Ok(it) => self.suspendable_call(admitted, parsed, takes_messages, it, ends),
+            Ok(it) => self.suspendable_call(admitted, parsed, revision, takes_messages, it, ends),
             Err(error) => {
                 answered_without_running(admitted.recording, Response::from_error(&error))
             }
@@ -275,8 +276,9 @@ impl Ingress {
         turn.into_iter().for_each(Turn::pass);
         let ends = ends_of(transport, origin, parsed);
         let judges_results = self.settings.hooks.judge_results();
-        let filter =
-            parsed.modern_filter(sender.log_level, transport.takes_messages(), judges_results);
+        let (revision, level) = (sender.revision, sender.log_level);
+        let filter = (transport.takes_messages())
+            .then(|| parsed.modern_filter(revision, level, judges_results));
         let client = CallContext {
             trace: parsed.span.parent(),
             ..client_of(origin, sender.client_info.as_ref())
@@ -352,10 +354,10 @@ impl Ingress {
         transport: &T,
         origin: &Origin<'_>,
         parsed: &mut ParsedRequest,
-        revision: Revision,
         sender: modern::RequestMeta,
     ) -> Result<StartedRequest, Box<Refusal>> {
         let ParsedRequest { request, span, .. } = &mut *parsed;
+        let revision = sender.revision;
         let caller = caller_of(origin);
         let core = &self.core;
         // Copied, since the subscription lasts: a slice would keep the whole request in memory.
@@ -363,7 +365,7 @@ impl Ingress {
             caller: caller.clone(),
             peer: origin.peer(),
             address: origin.facts.client_address(),
-            era: Era::Modern,
+            era: revision.era,
             client_info: sender.client_info.as_ref().map(Json::detached),
             tasks: sender.tasks(),
             capabilities: sender.capabilities.detached(),
@@ -439,7 +441,7 @@ impl Ingress {
             caller: caller_of(origin),
             peer: origin.peer(),
             address: origin.facts.client_address(),
-            era: Era::Modern,
+            era: sender.revision.era,
             client_info: sender.client_info.map(kept),
             capabilities: kept(sender.capabilities),
             log_level: sender.log_level,
@@ -523,6 +525,7 @@ impl Ingress {
         &self,
         admitted: AdmittedOperation,
         parsed: &mut ParsedRequest,
+        revision: Revision,
         takes_messages: bool,
         resumption: Resumption,
         ends: RequestEnds,
@@ -534,11 +537,8 @@ impl Ingress {
             recording,
         } = admitted;
         let judges_results = self.settings.hooks.judge_results();
-        let filter = parsed.modern_filter(
-            operation.context().log_level,
-            takes_messages,
-            judges_results,
-        );
+        let level = operation.context().log_level;
+        let filter = takes_messages.then(|| parsed.modern_filter(revision, level, judges_results));
         let request = &mut parsed.request;
         let method = request.method.clone();
         let params = match resumption {
@@ -608,7 +608,7 @@ impl Ingress {
             .as_ref()
             .and_then(|session| session.session.client_info());
         span.set_client(|| client_name(info, &origin.identity));
-        let own_answer = legacy::own_answer(&request.method, params);
+        let own_answer = legacy::own_answer(revision, &request.method, params);
         let size = request
             .params
             .as_ref()
@@ -750,11 +750,11 @@ impl Ingress {
         });
         let (takes_messages, progress_token) =
             (transport.takes_messages(), params.meta.progress_token());
-        let logs = legacy::log_gate(client.log_level());
+        let revision = client.revision();
         let filter = NotificationFilter {
             progress_token,
-            logs,
-            era: Era::Legacy,
+            logs: LogGate::of(revision, client.log_level()),
+            revision,
             judges_results: false,
         };
         let limits = || input_rounds::RoundLimits {
@@ -936,11 +936,10 @@ impl Ingress {
             recording: None,
             input_rounds: None,
         };
-        let logs = legacy::log_gate(None);
         let filter = NotificationFilter {
             progress_token: None,
-            logs,
-            era: Era::Legacy,
+            logs: LogGate::of(revision, None),
+            revision,
             judges_results: false,
         };
         let call = LegacyCall::new(
@@ -979,7 +978,6 @@ fn client_of(origin: &Origin<'_>, client_info: Option<&Json>) -> CallContext {
         caller: caller_of(origin),
         peer: origin.peer(),
         address: origin.facts.client_address(),
-        era: Era::Modern,
         client_info: client_info.cloned(),
         ..(*CallContext::internal()).clone()
     }
@@ -994,31 +992,28 @@ fn caller_of(origin: &Origin<'_>) -> Caller {
 }
 
 impl ParsedRequest {
-    /// The notifications that a modern client gets before the response; `None` if it can get none.
+    /// The notifications that a client without a session gets before the response.
     fn modern_filter(
         &self,
+        revision: Revision,
         level: Option<LogLevel>,
-        takes_messages: bool,
         judges_results: bool,
-    ) -> Option<NotificationFilter> {
-        let (progress_token, logs) = (
-            || self.params.meta.progress_token(),
-            modern::log_gate(level),
-        );
-        let era = Era::Modern;
-        takes_messages.then(|| NotificationFilter {
-            progress_token: progress_token(),
-            logs,
-            era,
+    ) -> NotificationFilter {
+        NotificationFilter {
+            progress_token: self.params.meta.progress_token(),
+            logs: LogGate::of(revision, level),
+            revision,
             judges_results,
-        })
+        }
     }
 
     /// The call that answers the request. It takes over the request's id and span.
     fn answered_by<T: Transport>(&mut self, stream: Responses, revision: Revision) -> RenderedCall {
         let id = std::mem::replace(&mut self.request.id, Json::null());
-        let mirrors_params =
-            (T::HAS_HEADERS && revision.era() == Era::Modern).then_some(MAX_MIRRORED);
+        let mirrors_params = revision
+            .mirrored
+            .filter(|_| T::HAS_HEADERS)
+            .map(|_| MAX_MIRRORED);
         let rendering = Rendering {
             id,
             method: self.request.method.clone(),

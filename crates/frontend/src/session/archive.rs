@@ -147,7 +147,7 @@ impl SessionArchive {
         } = &session.initialize;
         let mut object = ObjectBuilder::new();
         object
-            .string("revision", revision.as_str())
+            .string("revision", revision.name)
             .member("capabilities", capabilities);
         if let Some(info) = client_info {
             object.member("clientInfo", info);

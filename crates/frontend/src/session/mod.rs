@@ -18,7 +18,7 @@ use fanlight_canonical::{
 use fanlight_gateway::Gateway;
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Era, Json, Response, Revision};
+use fanlight_protocol::{Json, Response, Revision};
 use fanlight_telemetry::{Network, Parent, Telemetry};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -484,13 +484,13 @@ impl Session {
                 .with_server_sessions(self.server_sessions.clone()),
             peer: peer.clone(),
             address: None,
-            era: Era::Legacy,
+            era: initialize.revision.era,
             client_info: initialize.client_info.clone(),
             capabilities: initialize.capabilities.clone(),
             log_level: self.log_level(),
             wants_progress,
             request: None,
-            tasks: initialize.tasks(),
+            tasks: initialize.revision.tasks,
             trace: Parent::default(),
             noted: None,
             once: OnceLock::new(),

@@ -25,8 +25,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fanlight_canonical::StreamSignal;
+use fanlight_protocol::Json;
 use fanlight_protocol::seal::Tag;
-use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::clients::SessionView;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -43,17 +43,6 @@ use crate::call::{Answer, DetachedCalls, ResponseStream, Responses};
 use crate::insight::shown_id;
 use crate::session::Session;
 use crate::settings::FrontendSettings;
-
-/// Whether clients of `revision` can resume a stream; event ids exist since 2025-03-26.
-pub(crate) fn is_resumable(revision: Revision) -> bool {
-    revision >= Revision::V2025_03_26
-}
-
-/// Whether clients of `revision` know events without data, and streams that end before the response
-/// and have to be resumed (2025-11-25 basic/transports, Sending Messages to the Server).
-pub(crate) fn is_pausable(revision: Revision) -> bool {
-    revision >= Revision::V2025_11_25
-}
 
 /// The shared settings and state of all sessions' streams on a listener.
 #[derive(Debug)]
@@ -269,7 +258,7 @@ impl SessionStreams {
         let session = &self.session;
         SessionView {
             digest: shown_id(id),
-            revision: Some(session.revision().as_str()),
+            revision: Some(session.revision().name),
             endpoint: session.endpoint().path().cloned(),
             identity: session.shown_identity(),
             transport,

@@ -14,15 +14,14 @@ use fanlight_canonical::{
 };
 use fanlight_gateway::Gateway;
 use fanlight_protocol::subscription::Lists;
-use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
+use fanlight_protocol::{Json, Method, Notification, RpcError};
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::mailbox::{Mailbox, QueueLimits, Waiting};
 use crate::decision::{self, OwnRequest};
-use crate::eras::legacy;
-use crate::eras::notifications::{self, LogGate};
+use crate::eras::notifications::LogGate;
 use crate::session::Session;
 use crate::settings::FrontendSettings;
 
@@ -158,7 +157,7 @@ impl NotificationStream {
             }
             ServerMessage::Notification(notification) => {
                 let method = notification.method.clone();
-                match translate(notification, legacy::log_gate(session.log_level())) {
+                match translate(notification, session) {
                     Some(text) => self.mailbox.notify(&method, text, limits),
                     None => return,
                 }
@@ -267,12 +266,14 @@ async fn listen_until_accepted(
 }
 
 /// The text to send for `notification`; `None` if a legacy client must not get it here.
-fn translate(notification: Notification, logs: LogGate) -> Option<Json> {
+fn translate(notification: Notification, session: &Session) -> Option<Json> {
+    let revision = session.revision();
+    let logs = LogGate::of(revision, session.log_level());
     match notification.method {
         // These belong to a request, which is unknown here.
         Method::Progress | Method::Cancelled => None,
         Method::LogMessage if !logs.lets_through(&notification) => None,
-        ref method if !notifications::is_known_to(Era::Legacy, method) => None,
+        ref method if !revision.has_notification(method) => None,
         _ => Some(notification.without_subscription_id().text),
     }
 }

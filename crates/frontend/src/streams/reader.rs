@@ -12,10 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::replay::{Event, to_event};
-use super::{
-    ActiveSession, Calls, Content, EventId, State, StreamPolicy, background, is_pausable,
-    is_resumable,
-};
+use super::{ActiveSession, Calls, Content, EventId, State, StreamPolicy, background};
 use crate::call::{Answer, ResponseItem};
 use crate::trace::Ending;
 
@@ -118,7 +115,9 @@ impl StreamReader {
 
     /// The id of the last event read; `None` if the client cannot resume the stream.
     pub(crate) fn last_event_id(&self) -> Option<EventId> {
-        is_resumable(self.revision()).then(|| self.id_at(self.position))
+        self.revision()
+            .resumes_streams
+            .then(|| self.id_at(self.position))
     }
 
     /// The session's revision.
@@ -161,7 +160,8 @@ impl StreamReader {
                 }
                 Some(ResponseItem::Stream(signal)) => {
                     self.session.state.lock().paused(self.stream, &signal);
-                    if matches!(signal, StreamSignal::Paused { .. }) && is_pausable(self.revision())
+                    if matches!(signal, StreamSignal::Paused { .. })
+                        && self.revision().pauses_streams
                     {
                         return Poll::Ready(Some(ResponseItem::Stream(signal)));
                     }
@@ -263,7 +263,7 @@ impl StreamReader {
 
     /// Adds an event; `None` if another reader has taken the stream and will read it.
     fn append(&mut self, parts: Event, ending: Option<Box<Ending>>) -> Option<Read> {
-        if !is_resumable(self.revision()) {
+        if !self.revision().resumes_streams {
             return Some(Read {
                 id: None,
                 parts,
@@ -326,7 +326,7 @@ impl Drop for StreamReader {
                 background::drive(&streams, &self.policy, self.stream, calls);
             }
             Content::Notifications => {
-                if !is_resumable(streams.session.revision()) {
+                if !streams.session.revision().resumes_streams {
                     state.forget(self.stream);
                 }
                 state.listeners.retain(|listener| *listener != self.stream);

@@ -182,7 +182,7 @@ fn labels(about: About, key: &Key, known: &KnownNames, backend: Option<NamedBack
     out.extend(code.map(|code| (label::STATUS, code.to_string())));
     out.extend(
         key.revision
-            .map(|revision| (label::REVISION, revision.as_str().to_owned())),
+            .map(|revision| (label::REVISION, revision.to_string())),
     );
     out.extend(
         key.transport

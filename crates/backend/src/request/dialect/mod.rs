@@ -1,7 +1,7 @@
-//! Translates between eras: requests into the form of the server's era, and answers into canonical
+//! Translates between revisions: requests into the form of the server's, and answers into canonical
 //! form.
 //!
-//! Everything that does not depend on the era keeps its bytes: `params` are spliced, never
+//! Everything that does not depend on the revision keeps its bytes: `params` are spliced, never
 //! serialised again.
 
 use std::borrow::Cow;
@@ -12,10 +12,12 @@ use bytes::Bytes;
 use fanlight_protocol::json::{Edits, Member, rewrite_object};
 use fanlight_protocol::meta;
 use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::revision::MirroredMember;
 use fanlight_protocol::{
-    Era, Json, Method, Notification, Response, Revision, RpcError, code, header,
+    Json, Method, Notification, Questions, Response, Revision, RpcError, code, header,
 };
 use http::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
 
 use crate::request::request_number;
 use fanlight_canonical::{Call, CallContext, TaskDialect};
@@ -39,10 +41,8 @@ pub(crate) struct Mirror {
     pub(crate) revision: &'static str,
     /// `Mcp-Method`, encoded
     pub(crate) method: HeaderValue,
-    /// `Mcp-Name`, encoded
-    pub(crate) name: Option<HeaderValue>,
-    /// `Mcp-Param-*`, encoded
-    pub(crate) params: Vec<(HeaderName, HeaderValue)>,
+    /// The headers that repeat members of the params, such as `Mcp-Name`, encoded
+    pub(crate) headers: SmallVec<[(HeaderName, HeaderValue); 1]>,
 }
 
 /// A tool parameter that a modern request repeats in a header.
@@ -70,12 +70,11 @@ impl MirroredParam {
 
 impl Dialect {
     pub(crate) fn new(revision: Revision, own_info: Json) -> Self {
-        let (version, revision_text, info) =
-            (meta::PROTOCOL_VERSION, revision.as_str(), meta::CLIENT_INFO);
+        let (version, info) = (meta::PROTOCOL_VERSION, meta::CLIENT_INFO);
         Self {
             revision,
             own_info,
-            meta_head: format!(r#""{version}":"{revision_text}","{info}":"#).into(),
+            meta_head: format!(r#""{version}":"{revision}","{info}":"#).into(),
         }
     }
 
@@ -83,43 +82,32 @@ impl Dialect {
         self.revision
     }
 
-    pub(crate) fn era(&self) -> Era {
-        self.revision.era()
-    }
-
     /// The dialect of tasks of a server with these capabilities (2025-11-25 basic/utilities/tasks,
     /// Capabilities; the tasks extension, Capability Negotiation).
     pub(crate) fn tasks(&self, capabilities: &Json) -> Option<TaskDialect> {
-        match self.era() {
-            Era::Modern => {
-                let extension = capabilities.get("extensions")?.get(meta::TASKS_EXTENSION)?;
-                extension.is_object().then_some(TaskDialect::Extension)
-            }
-            Era::Legacy if self.revision == Revision::V2025_11_25 => {
-                let call = capabilities
-                    .get("tasks")?
-                    .get("requests")?
-                    .get("tools")?
-                    .get("call")?;
-                call.is_object().then_some(TaskDialect::Requested)
-            }
-            Era::Legacy => None,
-        }
+        let path: &[&str] = match self.revision.tasks? {
+            TaskDialect::Extension => &["extensions", meta::TASKS_EXTENSION],
+            TaskDialect::Requested => &["tasks", "requests", "tools", "call"],
+        };
+        let declared = path
+            .iter()
+            .try_fold(capabilities.clone(), |at, step| at.get(step))?;
+        self.revision.tasks.filter(|_| declared.is_object())
     }
 
-    /// The only sensible answer to a request that this era does not have. 2026-07-28 has neither
+    /// The only sensible answer to a request that the revision does not have. 2026-07-28 has neither
     /// `ping` nor `logging/setLevel`: each request carries the level.
     pub(crate) fn local_answer(&self, method: &Method) -> Option<Response> {
-        let local =
-            self.era() == Era::Modern && matches!(method, Method::Ping | Method::SetLogLevel);
-        local.then(|| Response::from_result(&Json::empty_object()))
+        let is_local = matches!(method, Method::Ping | Method::SetLogLevel)
+            && !self.revision.has_request(method);
+        is_local.then(|| Response::from_result(&Json::empty_object()))
     }
 
     /// Refuses a retry with input that a legacy server never asked for. The suspended call is gone
     /// (Fanlight was restarted, or another replica has it), and without it the server would run the
     /// request again. Only clients without a session send such retries.
     pub(crate) fn lost_conversation(&self, call: &Call) -> Option<Response> {
-        if self.era() == Era::Modern
+        if self.revision.questions == Questions::InputRequired
             || call.context.session().is_some()
             || !call.method.may_need_input()
         {
@@ -172,7 +160,7 @@ impl Dialect {
         out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
         push_integer(&mut out, id);
         out.extend_from_slice(br#","method":"#);
-        match method.known_name() {
+        match self.revision.name_of(method) {
             Some(name) => push_plain(&mut out, name),
             None => out.extend_from_slice(Json::string(method.as_str()).bytes()),
         }
@@ -192,46 +180,50 @@ impl Dialect {
         Bytes::from(out)
     }
 
-    /// The headers of a modern request; `None` for legacy servers. `name`: see [`named`].
+    /// The headers that repeat parts of a request; `None` if the revision has none. `subject`: see
+    /// [`named`].
     pub(crate) fn mirror(
         &self,
         method: &Method,
-        name: Option<&Json>,
+        subject: Option<&Json>,
         params: Option<&Json>,
-        headers: &[MirroredParam],
+        mirrored: &[MirroredParam],
     ) -> Option<Mirror> {
-        if self.era() == Era::Legacy {
-            return None;
-        }
-        let name = name.and_then(header_text);
-        let arguments = if headers.is_empty() {
-            None
-        } else {
-            params.and_then(|params| params.get("arguments"))
+        let rules = self.revision.mirrored?;
+        let own_name = self.revision.name_of(method);
+        let name = own_name.unwrap_or(method.as_str());
+        let repeated = |header: &MirroredMember| {
+            let member = header.of(name)?;
+            let value = match subject {
+                Some(subject) if method.subject_member() == Some(member) => header_text(subject)?,
+                _ => header_text(&params?.get(member)?)?,
+            };
+            Some((HeaderName::from_static(header.header), value))
         };
-        let params = arguments.map_or_else(Vec::new, |arguments| {
-            let encoded = |mirrored: &MirroredParam| {
+        let mut headers: SmallVec<_> = rules.iter().filter_map(repeated).collect();
+        if !mirrored.is_empty()
+            && let Some(arguments) = params.and_then(|params| params.get("arguments"))
+        {
+            headers.extend(mirrored.iter().filter_map(|mirrored| {
                 let value = mirrored.param.value(&arguments)?;
                 Some((mirrored.name.clone(), header_value(header::encode(&value))?))
-            };
-            headers.iter().filter_map(encoded).collect()
-        });
-        let method = match method.known_name() {
-            Some(known) => HeaderValue::from_static(known),
-            None => header_value(header::encode(method.as_str()))?,
-        };
+            }));
+        }
         Some(Mirror {
-            revision: self.revision.as_str(),
-            method,
-            name,
-            params,
+            revision: self.revision.name,
+            method: match own_name {
+                Some(known) => HeaderValue::from_static(known),
+                None => header_value(header::encode(name))?,
+            },
+            headers,
         })
     }
 
-    /// An answer in canonical form. For a missing resource the core uses the legacy code -32002;
-    /// 2026-07-28 has -32602 (server/resources, Error Handling).
+    /// An answer in canonical form. For a missing resource the core uses the code -32002, which
+    /// 2026-07-28 has replaced (server/resources, Error Handling).
     pub(crate) fn canonical(&self, method: &Method, response: Response) -> Response {
-        if self.era() == Era::Legacy || *method != Method::ReadResource {
+        let own = self.revision.code(code::RESOURCE_NOT_FOUND);
+        if own == code::RESOURCE_NOT_FOUND || *method != Method::ReadResource {
             return response;
         }
         let Some(error) = response.error() else {
@@ -240,11 +232,11 @@ impl Dialect {
         let Some(code) = value_range(&error, "code") else {
             return response;
         };
-        if error.slice(code.clone()).as_text() != "-32602" {
+        if error.slice(code.clone()).as_text() != own.to_string() {
             return response;
         }
         let mut edits = Edits::new(error.bytes().clone());
-        edits.replace(code, Bytes::from_static(b"-32002"));
+        edits.replace(code, code::RESOURCE_NOT_FOUND.to_string());
         response.with_body(&edits.finish_json())
     }
 }
@@ -267,9 +259,9 @@ pub(crate) fn progress_token(notification: &Notification) -> Option<i64> {
     request_number(&notification.text.slice(notification.progress_token()?))
 }
 
-/// The name or URI in a request, for methods whose headers repeat it.
+/// The name, URI or task in a request that is about one.
 pub(crate) fn named(method: &Method, params: Option<&Json>) -> Option<Json> {
-    params?.get(header::name_member(method)?)
+    params?.get(method.subject_member()?)
 }
 
 /// A JSON string as a header value; copied only if it needs encoding.
@@ -301,7 +293,7 @@ struct OwnMeta<'a> {
 
 impl OwnMeta<'_> {
     fn is_empty(&self) -> bool {
-        self.dialect.era() == Era::Legacy && self.token.is_none()
+        self.dialect.revision.has_sessions && self.token.is_none()
     }
 
     fn info(&self) -> &Json {
@@ -313,18 +305,16 @@ impl OwnMeta<'_> {
 
     /// An upper bound for the length of [`OwnMeta::write`]'s output.
     fn most_bytes(&self) -> usize {
-        match self.dialect.era() {
-            Era::Modern => {
-                288 + self.info().bytes().len() + self.context.capabilities.bytes().len()
-            }
-            Era::Legacy => 64,
+        if self.dialect.revision.has_sessions {
+            return 64;
         }
+        288 + self.info().bytes().len() + self.context.capabilities.bytes().len()
     }
 
     /// Writes the members without braces.
     fn write(&self, out: &mut Vec<u8>) {
-        let modern = self.dialect.era() == Era::Modern;
-        if modern {
+        let describes_client = !self.dialect.revision.has_sessions;
+        if describes_client {
             out.extend_from_slice(self.dialect.meta_head.as_bytes());
             out.extend_from_slice(self.info().bytes());
             push_key(out, meta::CLIENT_CAPABILITIES, true);
@@ -335,7 +325,7 @@ impl OwnMeta<'_> {
             }
         }
         if let Some(token) = self.token {
-            push_key(out, meta::PROGRESS_TOKEN, modern);
+            push_key(out, meta::PROGRESS_TOKEN, describes_client);
             push_integer(out, token);
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fanlight_protocol::Message;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::param_header::annotations;
+use fanlight_protocol::revision::{self, Rules};
 
 use super::*;
 use fanlight_canonical::{Caller, Principal, ServerMessages, SessionKey};
@@ -186,25 +187,26 @@ fn modern_headers_repeat_the_body() {
         (call.revision, call.method),
         ("2026-07-28", HeaderValue::from_static("tools/call"))
     );
-    assert_eq!(call.name.unwrap(), "=?base64?d8O2cnQ=?=");
-    assert_eq!(call.params.len(), 1);
+    assert_eq!(call.headers.len(), 2);
+    assert_eq!(call.headers[0].0, "mcp-name");
+    assert_eq!(call.headers[0].1, "=?base64?d8O2cnQ=?=");
     assert_eq!(
-        (call.params[0].0.as_str(), call.params[0].1.as_bytes()),
+        (call.headers[1].0.as_str(), call.headers[1].1.as_bytes()),
         ("mcp-param-region", &b"=?base64?IHBhZGRlZA==?="[..])
     );
     let read = mirror("resources/read", &json(r#"{"uri":"file:///a"}"#), &[]);
-    assert_eq!(read.name.unwrap(), "file:///a");
+    assert_eq!(read.headers[0].1, "file:///a");
     let task = mirror("tasks/get", &json(r#"{"taskId":"t 1"}"#), &[]);
     assert_eq!(
-        (task.method, task.name.unwrap()),
+        (task.method, task.headers[0].1.clone()),
         (
             HeaderValue::from_static("tasks/get"),
             HeaderValue::from_static("t 1")
         )
     );
     assert_eq!(
-        mirror("tools/list", &json(r#"{"name":"x"}"#), &[]).name,
-        None
+        mirror("tools/list", &json(r#"{"name":"x"}"#), &[]).headers[..],
+        []
     );
     assert_eq!(
         mirror("x/\u{e9}", &json("{}"), &[]).method,
@@ -213,6 +215,40 @@ fn modern_headers_repeat_the_body() {
     assert_eq!(
         legacy_dialect.mirror(&Method::CallTool, None, Some(&params), &[]),
         None
+    );
+}
+
+#[test]
+fn made_up_revision_is_a_row() {
+    static RULES: Rules = Rules {
+        name: "2099-01-01",
+        renamed: &[("tools/call", "tools/run")],
+        mirrored: Some(&[MirroredMember {
+            header: "mcp-purpose",
+            shown: "Mcp-Purpose",
+            members: &[("tools/run", "purpose")],
+        }]),
+        ..revision::RULES[0]
+    };
+    let dialect = dialect(Revision::new(&RULES));
+    let params = json(r#"{"name":"t","purpose":"p"}"#);
+    let context = CallContext::internal();
+    let text = dialect.request_text(7, &Method::CallTool, Some(&params), &context);
+    let start = br#"{"jsonrpc":"2.0","id":7,"method":"tools/run","params":{"#;
+    assert!(text.starts_with(start), "{text:?}");
+    let own = OWN.replace("2026-07-28", "2099-01-01");
+    assert!(params_of(&text).contains(&own), "{text:?}");
+    let name = named(&Method::CallTool, Some(&params));
+    let mirror = dialect.mirror(&Method::CallTool, name.as_ref(), Some(&params), &[]);
+    let mirror = mirror.unwrap();
+    assert_eq!(
+        (mirror.revision, mirror.method),
+        ("2099-01-01", HeaderValue::from_static("tools/run"))
+    );
+    let purpose = HeaderName::from_static("mcp-purpose");
+    assert_eq!(
+        mirror.headers[..],
+        [(purpose, HeaderValue::from_static("p"))]
     );
 }
 

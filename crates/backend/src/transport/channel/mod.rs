@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use fanlight_canonical::BackendError;
-use fanlight_protocol::{Era, Method, Revision};
+use fanlight_protocol::{Method, Revision};
 use futures_util::future::Either;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -279,13 +279,10 @@ impl Shared {
             }));
     }
 
-    fn revision(&self) -> Option<Revision> {
-        self.revision.get().copied()
-    }
-
-    fn is_modern(&self) -> bool {
-        self.revision()
-            .is_some_and(|revision| revision.era() == Era::Modern)
+    /// The agreed revision; the oldest one before the agreement.
+    fn revision(&self) -> Revision {
+        let agreed = self.revision.get();
+        agreed.copied().unwrap_or(Revision::V2024_11_05)
     }
 
     /// Sends a message without waiting.

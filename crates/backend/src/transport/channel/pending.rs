@@ -169,11 +169,11 @@ impl PendingCalls {
     /// The receiver of a log message. On a channel it names no request, so it is delivered only if
     /// it can belong to a single client. Modern servers log for requests that ask for it
     /// (2026-07-28 server/utilities/logging), legacy ones for any.
-    pub(super) fn log_target(&self, level: Option<LogLevel>, modern: bool) -> LogTarget {
+    pub(super) fn log_target(&self, level: Option<LogLevel>, in_session: bool) -> LogTarget {
         let table = self.0.lock();
         let asked = |waiting: &&PendingCall| match (waiting.context.log_level, level) {
-            (None, _) => !modern,
-            (Some(least), Some(level)) => !modern || level >= least,
+            (None, _) => in_session,
+            (Some(least), Some(level)) => in_session || level >= least,
             (Some(_), None) => true,
         };
         let mut candidates = table.calls.values().filter(asked);
@@ -183,7 +183,7 @@ impl PendingCalls {
         if candidates.any(|other| !other.context.is_of_client(&oldest.context)) {
             return LogTarget::Ambiguous;
         }
-        // A legacy server has one level for all; this client may have asked for less.
+        // A session has one level for all; this client may have asked for less.
         match (oldest.context.log_level, level) {
             (Some(least), Some(level)) if level < least => LogTarget::None,
             _ => LogTarget::Call(oldest.messages.clone()),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     fn target(pending: &PendingCalls, level: LogLevel, modern: bool) -> &'static str {
-        match pending.log_target(Some(level), modern) {
+        match pending.log_target(Some(level), !modern) {
             LogTarget::Call(_) => "call",
             LogTarget::None => "none",
             LogTarget::Ambiguous => "ambiguous",

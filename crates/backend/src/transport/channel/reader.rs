@@ -6,7 +6,9 @@
 use bytes::Bytes;
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta;
-use fanlight_protocol::{Json, Message, MessageError, Method, Notification, Request, partial};
+use fanlight_protocol::{
+    Json, Message, MessageError, Method, Notification, Questions, Request, partial,
+};
 
 use super::Shared;
 use super::pending::{LogTarget, RequestTarget, ServerRequestEvent};
@@ -55,8 +57,7 @@ impl<'a> Reader<'a> {
 
     /// Handles one text: a message, or several if the revision has batches.
     pub(crate) fn take_text(&mut self, text: Bytes) {
-        let revision = self.shared.revision();
-        match messages(text.clone(), revision) {
+        match messages(text.clone(), self.shared.revision().batches) {
             Ok(messages) => {
                 self.valid += 1;
                 self.shared.liveness.message();
@@ -81,7 +82,9 @@ impl<'a> Reader<'a> {
                 }
             }
             Message::Notification(notification) => self.take_notification(notification),
-            Message::Request(request) if self.shared.is_modern() => {
+            Message::Request(request)
+                if self.shared.revision().questions == Questions::InputRequired =>
+            {
                 let is_ping = request.method == Method::Ping;
                 let refusal = || refusal_text(&request.id, &no_server_requests());
                 self.shared.send_detached(if is_ping {
@@ -161,7 +164,7 @@ impl<'a> Reader<'a> {
             self.shared.pending.withdraw(&id);
             return self.shared.context.outlet.withdraw(&id);
         }
-        if self.shared.is_modern()
+        if !self.shared.revision().has_sessions
             && let Some(id) = notification.subscription_id()
         {
             return self.take_subscribed(&id, notification);
@@ -175,11 +178,10 @@ impl<'a> Reader<'a> {
                 }
             }
             Method::LogMessage => {
-                match self
-                    .shared
-                    .pending
-                    .log_target(notification.log_level(), self.shared.is_modern())
-                {
+                match self.shared.pending.log_target(
+                    notification.log_level(),
+                    self.shared.revision().has_sessions,
+                ) {
                     LogTarget::Call(target) => self.pass_on(&target, notification),
                     LogTarget::None => self.shared.context.outlet.deliver(notification),
                     LogTarget::Ambiguous => {

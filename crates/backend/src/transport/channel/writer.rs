@@ -23,17 +23,17 @@ pub(crate) trait MessageWriter: Send + Sync {
     fn begin(
         &self,
         text: Bytes,
-        revision: Option<Revision>,
+        revision: Revision,
         of: Option<(&Propagation, &ActiveRequest<'_>)>,
         deadline: Option<&Arc<PausableDeadline>>,
     ) -> Begun<'_>;
 
     /// Sends the reply to a server's request. The call stays paused until the reply has been sent,
     /// or until the server has it.
-    fn reply(&self, reply: ServerRequestReply, revision: Option<Revision>) -> Pending<'_, ()>;
+    fn reply(&self, reply: ServerRequestReply, revision: Revision) -> Pending<'_, ()>;
 
     /// Sends a message without waiting; returns false if it was dropped because the queue is full.
-    fn send_detached(&self, text: Bytes, revision: Option<Revision>) -> bool;
+    fn send_detached(&self, text: Bytes, revision: Revision) -> bool;
 
     /// Finishes sending a message in the background; its outcome is not needed.
     fn detach(&self, sending: SendFuture);

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use fanlight_http::client::BodyBuffer;
 use fanlight_protocol::json::DEFAULT_NESTING;
-use fanlight_protocol::{Json, Message, Revision, sse};
+use fanlight_protocol::{Json, Message, sse};
 use fanlight_telemetry::metrics::Direction;
 use http::header::{self, HeaderValue};
 use tokio::time::timeout;
@@ -68,7 +68,7 @@ impl HttpTransport {
         async move {
             let body = self.read_body(http).await?;
             // Some servers of every revision send the answer in a batch.
-            let messages = messages(body, Some(Revision::V2025_03_26));
+            let messages = messages(body, true);
             let messages = messages.map_err(|error| malformed(error.to_string()))?;
             let mut answers = messages.filter_map(|message| match message {
                 Message::Response(response) => Some(response),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fanlight_canonical::Caller;
-use fanlight_protocol::{Era, Method, Revision, header};
+use fanlight_protocol::{Method, Revision, header};
 use fanlight_telemetry::Propagation;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -14,7 +14,6 @@ use crate::settings::Secret;
 
 pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static(header::PROTOCOL_VERSION);
 const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
-const NAME: HeaderName = HeaderName::from_static(header::NAME);
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);
 
 /// The number of headers that most messages add.
@@ -134,13 +133,10 @@ impl MessageHeaders {
         }
     }
 
-    /// Adopts the handshake's agreement. `MCP-Protocol-Version` exists since 2025-06-18; in the
-    /// modern era it belongs to the request.
+    /// Adopts the handshake's agreement.
     pub(super) fn adopt(&mut self, revision: Revision, session: Option<HeaderValue>) {
-        if revision.era() == Era::Modern {
-            return;
-        }
-        self.revision = (revision >= Revision::V2025_06_18).then_some(revision);
+        self.revision = Some(revision).filter(|revision| revision.version_header);
+        let session = session.filter(|_| revision.has_sessions);
         self.session = session.map(|mut session| {
             session.set_sensitive(true);
             session
@@ -159,7 +155,7 @@ impl MessageHeaders {
             insert(
                 &mut headers,
                 PROTOCOL_VERSION,
-                HeaderValue::from_static(revision.as_str()),
+                HeaderValue::from_static(revision.name),
             );
         }
         if let Some(session) = &self.session {
@@ -178,8 +174,7 @@ impl MessageHeaders {
         if let Some(Mirror {
             revision,
             method,
-            name,
-            params,
+            headers: mirrored,
         }) = mirror
         {
             insert(
@@ -188,9 +183,8 @@ impl MessageHeaders {
                 HeaderValue::from_static(revision),
             );
             insert(&mut headers, METHOD, method);
-            let name = name.map(|name| (NAME, name));
-            name.into_iter()
-                .chain(params)
+            mirrored
+                .into_iter()
                 .for_each(|(name, value)| insert(&mut headers, name, value));
         }
         insert_trace_context(&mut headers, propagation);
@@ -221,11 +215,15 @@ mod tests {
         Mirror {
             revision: "2026-07-28",
             method: HeaderValue::from_static("tools/call"),
-            name: name.map(HeaderValue::from_static),
-            params: vec![(
-                HeaderName::from_static("mcp-param-r"),
-                HeaderValue::from_static("1"),
-            )],
+            headers: name
+                .map(|name| ("mcp-name", name))
+                .into_iter()
+                .chain([("mcp-param-r", "1")])
+                .map(|(name, value)| {
+                    let value = HeaderValue::from_static(value);
+                    (HeaderName::from_static(name), value)
+                })
+                .collect(),
         }
     }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use fanlight_protocol::{Era, Method, Revision};
+use fanlight_protocol::{Method, Questions, Revision};
 use fanlight_telemetry::metrics::Direction;
 use http::header::{HeaderMap, HeaderValue};
 use tokio::time::timeout;
@@ -59,8 +59,8 @@ pub(crate) struct HttpTransport {
     endpoint: Arc<HttpEndpoint>,
     context: Arc<TransportContext>,
     headers: MessageHeaders,
-    /// The agreed revision.
-    revision: Option<Revision>,
+    /// The agreed revision; the newest one before the agreement.
+    revision: Revision,
     /// Where the server has redirected requests to.
     redirected: ArcSwapOption<Target>,
 }
@@ -72,14 +72,14 @@ impl HttpTransport {
             endpoint,
             context,
             headers,
-            revision: None,
+            revision: Revision::NEWEST_MODERN,
             redirected: ArcSwapOption::empty(),
         }
     }
 
     /// Adopts the handshake's agreement.
     pub(crate) fn adopt(&mut self, revision: Revision, session: Option<HeaderValue>) {
-        self.revision = Some(revision);
+        self.revision = revision;
         self.headers.adopt(revision, session);
     }
 
@@ -150,17 +150,14 @@ impl HttpTransport {
     fn may_last(&self, request: &ActiveRequest<'_>) -> bool {
         *request.method == Method::Listen
             || (request.context.session().is_none()
-                && !self.is_modern()
+                && self.revision.questions == Questions::Requests
                 && self.context.declared.can_be_asked())
     }
 
     /// Whether dropping a request needs a cancellation. A legacy server needs a notification; a
     /// modern one sees the stream close (2026-07-28 basic/patterns/cancellation).
     fn cancels(&self, request: &ActiveRequest<'_>) -> bool {
-        request.cancellable
-            && self
-                .revision
-                .is_some_and(|revision| revision.era() == Era::Legacy)
+        request.cancellable && !self.revision.cancels_by_closing
     }
 
     /// The URL for requests.

@@ -133,7 +133,7 @@ impl HttpTransport {
         if !is_message || event.data.is_empty() {
             return;
         }
-        match messages(event.data, self.revision) {
+        match messages(event.data, self.revision.batches) {
             Ok(messages) => {
                 for message in messages {
                     match message {

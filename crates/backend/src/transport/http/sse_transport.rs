@@ -139,15 +139,12 @@ impl MessagePoster {
     fn post(
         &self,
         text: Bytes,
-        revision: Option<Revision>,
+        revision: Revision,
         of: Option<(&Propagation, &ActiveRequest<'_>)>,
     ) -> SendFuture {
         let mut headers = http::HeaderMap::clone(&self.endpoint.headers.current());
-        if let Some(revision) = revision.filter(|revision| *revision >= Revision::V2025_06_18) {
-            headers.insert(
-                PROTOCOL_VERSION,
-                HeaderValue::from_static(revision.as_str()),
-            );
+        if revision.version_header {
+            headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.name));
         }
         if let Some((propagation, request)) = of {
             insert_trace_context(&mut headers, propagation);
@@ -182,7 +179,7 @@ impl MessageWriter for MessagePoster {
     fn begin(
         &self,
         text: Bytes,
-        revision: Option<Revision>,
+        revision: Revision,
         of: Option<(&Propagation, &ActiveRequest<'_>)>,
         deadline: Option<&Arc<PausableDeadline>>,
     ) -> Begun<'_> {
@@ -193,7 +190,7 @@ impl MessageWriter for MessagePoster {
     }
 
     /// Sends a reply. The pauses of a call limit the number of replies in progress.
-    fn reply(&self, reply: ServerRequestReply, revision: Option<Revision>) -> Pending<'_, ()> {
+    fn reply(&self, reply: ServerRequestReply, revision: Revision) -> Pending<'_, ()> {
         let ServerRequestReply { text, pause } = reply;
         let (post, backend) = (
             self.post(text, revision, None),
@@ -212,7 +209,7 @@ impl MessageWriter for MessagePoster {
         Box::pin(ready(Ok(())))
     }
 
-    fn send_detached(&self, text: Bytes, revision: Option<Revision>) -> bool {
+    fn send_detached(&self, text: Bytes, revision: Revision) -> bool {
         self.detach(self.post(text, revision, None));
         true
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fanlight_fair::limit;
 use fanlight_protocol::sse::Event;
-use fanlight_protocol::{Era, Message, Method, Notification, Request, Response};
+use fanlight_protocol::{Message, Method, Notification, Questions, Request, Response};
 use futures_util::future::OptionFuture;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -155,7 +155,11 @@ impl HttpTransport {
         reading: &mut Reading<'_>,
         futile: &mut usize,
     ) -> Result<EventStream, BackendError> {
-        let Some(last_event) = position.last_event.as_ref().filter(|_| !self.is_modern()) else {
+        let Some(last_event) = position
+            .last_event
+            .as_ref()
+            .filter(|_| self.revision.has_sessions)
+        else {
             return Err(reading.ended());
         };
         let RetryDelays { shortest, longest } = RetryDelays {
@@ -223,7 +227,7 @@ impl HttpTransport {
             }
             return Ok(None);
         }
-        let messages = match messages(event.data.clone(), self.revision) {
+        let messages = match messages(event.data.clone(), self.revision.batches) {
             Ok(messages) => messages,
             Err(error) => {
                 let reason = format!("an event that is no message: {error}");
@@ -251,7 +255,7 @@ impl HttpTransport {
                     Some(id) => reading.requests.cancel(&id),
                     None => self.pass_on(notification, request).await,
                 },
-                Message::Request(asked) if self.is_modern() => {
+                Message::Request(asked) if self.revision.questions == Questions::InputRequired => {
                     let waits = self.refuse_request(&asked);
                     reading.refused = waits.then(|| Instant::now() + refused_request());
                 }
@@ -341,7 +345,7 @@ impl HttpTransport {
                 | Method::ResourceUpdated
                 | Method::TaskStatus
         );
-        if changed && !self.is_modern() {
+        if changed && self.revision.has_sessions {
             self.context
                 .outlet
                 .deliver_beside(notification.clone(), &request.context.caller);
@@ -351,7 +355,7 @@ impl HttpTransport {
                 .messages
                 .send(ServerMessage::Notification(notification))
                 .await;
-        } else if notification.method == Method::Progress && !self.is_modern() {
+        } else if notification.method == Method::Progress && self.revision.has_sessions {
             self.context.outlet.deliver_progress(
                 notification,
                 &request.context.caller,
@@ -363,10 +367,5 @@ impl HttpTransport {
     pub(super) fn warn_of(&self, what: &str, named: &[u8]) {
         let (backend, named) = (&*self.context.name, excerpt(named, 80));
         tracing::warn!(backend, named, "ignored on an event stream: {what}");
-    }
-
-    pub(super) fn is_modern(&self) -> bool {
-        self.revision
-            .is_none_or(|revision| revision.era() == Era::Modern)
     }
 }

@@ -91,7 +91,7 @@ impl MessageWriter for LineQueue {
     fn begin(
         &self,
         text: Bytes,
-        _revision: Option<Revision>,
+        _revision: Revision,
         _of: Option<(&Propagation, &ActiveRequest<'_>)>,
         deadline: Option<&Arc<PausableDeadline>>,
     ) -> Begun<'_> {
@@ -109,7 +109,7 @@ impl MessageWriter for LineQueue {
         }))
     }
 
-    fn reply(&self, reply: ServerRequestReply, _revision: Option<Revision>) -> Pending<'_, ()> {
+    fn reply(&self, reply: ServerRequestReply, _revision: Revision) -> Pending<'_, ()> {
         drop(reply.pause);
         Box::pin(async move {
             self.0
@@ -119,7 +119,7 @@ impl MessageWriter for LineQueue {
         })
     }
 
-    fn send_detached(&self, text: Bytes, _revision: Option<Revision>) -> bool {
+    fn send_detached(&self, text: Bytes, _revision: Revision) -> bool {
         self.0.try_send(text.into()).is_ok()
     }
 

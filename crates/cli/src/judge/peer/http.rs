@@ -7,7 +7,7 @@ use fanlight_grants::fetch::{self, Requests, Trust};
 use fanlight_grants::oauth::{Challenge, protected_resource};
 use fanlight_protocol::sse::{Event, EventDecoder};
 use fanlight_protocol::visible::plain;
-use fanlight_protocol::{Era, header};
+use fanlight_protocol::{Revision, header};
 use http::header::{AUTHORIZATION, LOCATION, WWW_AUTHENTICATE};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Body, Method, RequestBuilder, Response, StatusCode, Url};
@@ -27,7 +27,7 @@ const MOST_ISSUERS: usize = 4;
 pub(crate) struct Http {
     client: reqwest::Client,
     url: Url,
-    era: Era,
+    asked: Revision,
     headers: HeaderMap,
     session: Option<HeaderValue>,
     pub(crate) revision: Option<String>,
@@ -82,7 +82,7 @@ impl Http {
     pub(crate) fn new(
         url: &str,
         headers: &[(String, String)],
-        era: Era,
+        asked: Revision,
         connect: Duration,
     ) -> Result<Self, Broken> {
         let wrong = |what: String| Broken::Unreachable(what);
@@ -104,7 +104,7 @@ impl Http {
         Ok(Self {
             client,
             url,
-            era,
+            asked,
             headers: all,
             session: None,
             revision: None,
@@ -119,7 +119,7 @@ impl Http {
     ) -> Result<Value, Broken> {
         let response = self.post(request).await?;
         if let Some(session) = response.headers().get(header::SESSION_ID) {
-            if self.era == Era::Modern {
+            if !self.asked.has_sessions {
                 let what = "It opens a session for a client of 2026-07-28, which has none.";
                 observed.warn("modern-session", what, "Mcp-Session-Id in a response");
             }
@@ -251,7 +251,7 @@ impl Http {
 
     /// Ends the session, which a server need not permit.
     pub(crate) async fn close(self) {
-        let Some(session) = self.session.clone().filter(|_| self.era == Era::Legacy) else {
+        let Some(session) = self.session.clone().filter(|_| self.asked.has_sessions) else {
             return;
         };
         let request = self
@@ -289,15 +289,11 @@ impl Http {
 
     async fn post(&self, message: &Value) -> Result<Response, Broken> {
         let mut request = self.message_to(self.url.clone(), message.to_string());
-        match (self.era, &self.session) {
-            (Era::Legacy, Some(session)) => {
-                request = request.header(header::SESSION_ID, session.clone());
-            }
-            (Era::Modern, _) => {
-                let method = message["method"].as_str().unwrap_or_default();
-                request = request.header(header::METHOD, method);
-            }
-            _ => {}
+        if self.asked.mirrored.is_some() {
+            let method = message["method"].as_str().unwrap_or_default();
+            request = request.header(header::METHOD, method);
+        } else if let Some(session) = &self.session {
+            request = request.header(header::SESSION_ID, session.clone());
         }
         send(request).await
     }

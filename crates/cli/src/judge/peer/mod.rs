@@ -6,7 +6,7 @@ mod stdio;
 
 use std::time::Duration;
 
-use fanlight_protocol::Era;
+use fanlight_protocol::Revision;
 use serde_json::{Value, json};
 
 use self::http::Http;
@@ -69,13 +69,17 @@ pub(crate) enum Answer {
 }
 
 impl JudgedServer {
-    pub(crate) fn open(target: &Target, era: Era, patience: Patience) -> Result<Self, Broken> {
+    pub(crate) fn open(
+        target: &Target,
+        revision: Revision,
+        patience: Patience,
+    ) -> Result<Self, Broken> {
         match target {
             Target::Command { program, arguments } => {
                 Process::start(program, arguments).map(Self::Process)
             }
             Target::Url { url, headers } => {
-                Http::new(url, headers, era, patience.start).map(Self::Http)
+                Http::new(url, headers, revision, patience.start).map(Self::Http)
             }
         }
     }

@@ -5,7 +5,7 @@ mod schemas;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::param_header::{self, MAX_MIRRORED};
-use fanlight_protocol::{Era, Json};
+use fanlight_protocol::{Json, Revision};
 use serde_json::Value;
 
 use crate::judge::list::shape as shape_of;
@@ -21,7 +21,7 @@ const LARGE_ENTRY: usize = 16 << 10;
 /// Checks an entry of a list, and adds findings. Returns short descriptions of its faults.
 pub(crate) fn check_entry(
     list: ListKind,
-    era: Era,
+    revision: Revision,
     key: &str,
     entry: &Value,
     observed: &mut Observed,
@@ -50,7 +50,7 @@ pub(crate) fn check_entry(
                 let what = "A tool has no description: models choose tools by their descriptions.";
                 observed.note("no-description", what, place.as_str());
             }
-            problems.extend(check_schemas(era, entry, &place, observed));
+            problems.extend(check_schemas(revision, entry, &place, observed));
         }
         ListKind::Resources => {
             if !key.is_empty() && reqwest::Url::parse(key).is_err() {
@@ -92,7 +92,12 @@ fn check_name(name: &str, place: &str, observed: &mut Observed) -> Option<String
     None
 }
 
-fn check_schemas(era: Era, tool: &Value, place: &str, observed: &mut Observed) -> Vec<String> {
+fn check_schemas(
+    revision: Revision,
+    tool: &Value,
+    place: &str,
+    observed: &mut Observed,
+) -> Vec<String> {
     let mut problems = Vec::new();
     for member in ["inputSchema", "outputSchema"] {
         let Some(schema) = tool.get(member) else {
@@ -108,8 +113,7 @@ fn check_schemas(era: Era, tool: &Value, place: &str, observed: &mut Observed) -
             observed.warn("schema-reference", what, format!("{place}, {member}"));
         }
         let is_object = schema["type"].as_str() == Some("object");
-        // For results, revisions before 2026-07-28 permit only objects.
-        if !is_object && (member == "inputSchema" || era == Era::Legacy) {
+        if !is_object && (member == "inputSchema" || !revision.structures_any_value) {
             let what = "The root of a schema lacks `\"type\": \"object\"`.";
             observed.error("schema-root", what, format!("{place}, {member}"));
             problems.push(format!("{member} without `\"type\": \"object\"`"));

@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::{EventBatch, EventBatchBuilder};
 use crate::call::{Answer, ResponseItem, ResponseStream};
 use crate::settings::FrontendSettings;
-use crate::streams::{Read, StreamReader, is_pausable};
+use crate::streams::{Read, StreamReader};
 
 /// An SSE comment.
 const COMMENT: Bytes = Bytes::from_static(b":\n\n");
@@ -85,7 +85,7 @@ impl EventStream {
     /// and proxies receive the head at once.
     pub(crate) fn opening(&self, quiet: bool) -> Option<Bytes> {
         let id = match &self.content {
-            Some(Content::Reader(reader)) if is_pausable(reader.revision()) => {
+            Some(Content::Reader(reader)) if reader.revision().pauses_streams => {
                 reader.last_event_id()
             }
             _ => None,

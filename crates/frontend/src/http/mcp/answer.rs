@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fanlight_canonical::StreamSignal;
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, MAX_NESTING};
-use fanlight_protocol::{Era, Json, Revision, RpcError, code};
+use fanlight_protocol::{Json, Revision, RpcError, code};
 use http::{HeaderValue, Response, StatusCode};
 use tokio::time::timeout;
 
@@ -19,7 +19,7 @@ use super::{Endpoint, headers};
 use crate::call::{Answer, RenderedCall, ResponseItem, Responses};
 use crate::eras::fault;
 use crate::ingress::{self, Origin, RequestKind, StartedRequest};
-use crate::streams::{ActiveSession, SessionStreams, StreamReader, is_pausable, is_resumable};
+use crate::streams::{ActiveSession, SessionStreams, StreamReader};
 
 type Item = ResponseItem<Chunks, Answer>;
 
@@ -119,7 +119,7 @@ impl Endpoint {
         revision: Revision,
         accepts: Accepts,
     ) -> Option<Option<Item>> {
-        let may_pause = revision.era() == Era::Legacy && accepts.events && is_pausable(revision);
+        let may_pause = accepts.events && revision.pauses_streams;
         loop {
             let next = if accepts.events {
                 // A client that waits longer needs signs of life, and a stream that it can resume.
@@ -130,7 +130,7 @@ impl Endpoint {
             match next {
                 Some(Some(ResponseItem::Stream(StreamSignal::Paused { .. }))) if !may_pause => {}
                 Some(Some(ResponseItem::Stream(StreamSignal::Begun))) => {
-                    if accepts.events && is_resumable(revision) {
+                    if accepts.events && revision.resumes_streams {
                         return None;
                     }
                 }
@@ -150,10 +150,8 @@ impl Endpoint {
     ) -> Response<ReplyBody> {
         match first {
             Some(Some(ResponseItem::Response(answer))) => {
-                let status = match revision.era() {
-                    Era::Modern => modern_status(answer.error),
-                    Era::Legacy => StatusCode::OK,
-                };
+                let status = revision.status(answer.error);
+                let status = StatusCode::from_u16(status).unwrap_or_default();
                 if accepts.json || status != StatusCode::OK || session.is_none() {
                     only(answer, status, accepts)
                 } else {
@@ -183,7 +181,7 @@ impl Endpoint {
         quiet: bool,
     ) -> Response<ReplyBody> {
         let (times, responses) = (StreamTimes::from(&*self.settings), Box::new(responses));
-        let stream = match session.filter(|session| is_resumable(session.session.revision())) {
+        let stream = match session.filter(|it| it.session.revision().resumes_streams) {
             Some(session) => {
                 EventStream::read(StreamReader::calls(session, &self.policy, responses), times)
             }
@@ -263,18 +261,4 @@ fn only(
     };
     response.body_mut().ends(ending);
     response
-}
-
-/// The HTTP status for an error in modern revisions (2026-07-28 streamable-http, Protocol Version
-/// Header and Server Validation; basic/index, Per-request protocol fields).
-fn modern_status(error: Option<i64>) -> StatusCode {
-    match error {
-        Some(code::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
-        Some(
-            code::HEADER_MISMATCH
-            | code::MISSING_CLIENT_CAPABILITY
-            | code::UNSUPPORTED_PROTOCOL_VERSION,
-        ) => StatusCode::BAD_REQUEST,
-        _ => StatusCode::OK,
-    }
 }

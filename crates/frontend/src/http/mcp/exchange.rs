@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use super::super::fields::Fields;
 use super::{Endpoint, NamedSession, headers};
 use crate::call::DetachedCalls;
-use crate::eras::legacy;
 use crate::eras::params::{Meta, Params};
 use crate::ingress::{AboutTask, Origin, Refusal, Transport};
 use crate::streams::ActiveSession;
@@ -59,8 +58,13 @@ impl Transport for Exchange<'_> {
         headers::check_version(self.fields, meta)
     }
 
-    fn check_headers(&self, method: &Method, params: &Params) -> Result<(), RpcError> {
-        headers::check_standard(self.fields, method, params)
+    fn check_headers(
+        &self,
+        revision: Revision,
+        method: &Method,
+        params: &Params,
+    ) -> Result<(), RpcError> {
+        headers::check_standard(self.fields, revision, method, params)
     }
 
     fn check_mirrored(&self, operation: &dyn Decidable, params: &Params) -> Result<(), RpcError> {
@@ -100,7 +104,8 @@ impl Transport for Exchange<'_> {
         match &self.session {
             Some(Ok(session)) => match (self.passing, keeper) {
                 (Passing::On(_) | Passing::Here | Passing::Task(Some(_)), Keeper::Another(run)) => {
-                    legacy::tasks(session.session.revision()).map(|_| AboutTask::PassOn(run))
+                    let tasks = session.session.revision().tasks;
+                    tasks.map(|_| AboutTask::PassOn(run))
                 }
                 _ => None,
             },

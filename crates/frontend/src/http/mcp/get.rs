@@ -3,7 +3,6 @@
 //! Source: 2025-11-25 basic/transports, Listening for Messages from the Server, Resumability and
 //! Redelivery.
 
-use fanlight_protocol::{Era, Revision};
 use http::StatusCode;
 use tokio_util::sync::CancellationToken;
 
@@ -13,9 +12,9 @@ use super::super::negotiate;
 use super::super::reply::{self, Refusal, Reply};
 use super::{Endpoint, NamedSession, headers};
 use crate::eras::params::Meta;
-use crate::eras::{era, modern};
+use crate::eras::{self, era, modern};
 use crate::ingress::Origin;
-use crate::streams::{ActiveSession, EventId, StreamReader, is_resumable};
+use crate::streams::{ActiveSession, EventId, StreamReader};
 
 /// The HTTP methods for modern clients: "HTTP GET or DELETE to the MCP endpoint: respond with 405
 /// Method Not Allowed" (2026-07-28 streamable-http, Backward Compatibility).
@@ -31,13 +30,13 @@ impl Endpoint {
     ) -> Reply {
         let (fields, shutdown) = (&arrived.fields, arrived.active.shutdown());
         let version = headers::protocol_version(fields);
-        if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
+        if let Some(unknown) = version.filter(|version| eras::revision(version).is_none()) {
             return Err(Refusal::new(
                 StatusCode::BAD_REQUEST,
                 modern::unsupported(unknown),
             ));
         }
-        if era::of_message(&Meta::default(), version) == Era::Modern {
+        if era::is_modern(&Meta::default(), version) {
             return Err(Refusal::method(MODERN_METHODS));
         }
         negotiate::check_get(fields)?;
@@ -46,7 +45,7 @@ impl Endpoint {
         let last = fields
             .last_event_id
             .first()
-            .filter(|_| is_resumable(session.session.revision()));
+            .filter(|_| session.session.revision().resumes_streams);
         let last = last
             .map(|id| event_id(id.to_str().unwrap_or_default()))
             .transpose()?;

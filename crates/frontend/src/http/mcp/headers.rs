@@ -47,9 +47,10 @@ pub(crate) fn check_version(fields: &Fields<'_>, meta: &Meta) -> Result<Revision
     }
 }
 
-/// Checks `Mcp-Method` and, for methods that use it, `Mcp-Name`.
+/// Checks `Mcp-Method` and the headers that repeat members of the params.
 pub(crate) fn check_standard(
     fields: &Fields<'_>,
+    revision: Revision,
     method: &Method,
     params: &Params,
 ) -> Result<(), RpcError> {
@@ -58,25 +59,24 @@ pub(crate) fn check_standard(
     if mirrored != method.as_str() {
         return Err(mismatch(name, mirrored, method.as_str()));
     }
-    let Some(member) = header::name_member(method) else {
-        return Ok(());
-    };
-    let source = match member {
-        "name" => params.name(),
-        "uri" => params.uri(),
-        _ => params.task_id(),
-    };
-    let name = "Mcp-Name";
-    let mirrored = decoded(fields.name, name)?.ok_or_else(|| missing(name))?;
-    if source.is_some_and(|source| source.is_str(&mirrored)) {
-        return Ok(());
+    for header in revision.mirrored.unwrap_or_default() {
+        let Some(member) = header.of(method.as_str()) else {
+            continue;
+        };
+        let (name, source) = (header.shown, params.member(member));
+        let mirrored = decoded(fields.mirrored(header.header), name)?;
+        let mirrored = mirrored.ok_or_else(|| missing(name))?;
+        if source.is_some_and(|source| source.is_str(&mirrored)) {
+            continue;
+        }
+        return match source.and_then(Value::as_str) {
+            Some(value) => Err(mismatch(name, &mirrored, &value)),
+            None => Err(refuse(format!(
+                "{name} is there, but \"{member}\" in the params is not, or is not a string"
+            ))),
+        };
     }
-    match source.and_then(Value::as_str) {
-        Some(value) => Err(mismatch(name, &mirrored, &value)),
-        None => Err(refuse(format!(
-            "Mcp-Name is there, but \"{member}\" in the params is not, or is not a string"
-        ))),
-    }
+    Ok(())
 }
 
 /// Checks the `Mcp-Param-*` headers of a tool call. `params` are the tool's mirrored parameters.

@@ -88,6 +88,7 @@ fn method_and_name_must_be_mirrored() {
     let check = |pairs: &[(&str, &str)], method: &str, text: &str| {
         check_standard(
             &Fields::of(&headers(pairs)),
+            Revision::V2026_07_28,
             &Method::from_name(method),
             &params(text),
         )
