@@ -7,9 +7,7 @@
 //!
 //! | module | its part in a call |
 //! |---|---|
-//! | `per_principal` | chooses the principal's server, if each principal has own credentials or an own process |
-//! | `replicas` | chooses the endpoint, if the server has several |
-//! | `backend` | implements `BackendClient` with the modules below |
+//! | `instances` | implements `BackendClient`: chooses the instance by principal and endpoint |
 //! | `tasks` | translates between the two dialects of tasks, if client and server differ |
 //! | `concurrency` | lets the call wait for a permit; clients share permits fairly |
 //! | `sessions` | limits the call's time, and chooses a connection that its client may use |
@@ -20,39 +18,33 @@
 //! Beside them, `handshake` makes connections, and `listening` and `subscriptions` keep up and
 //! distribute messages that servers send outside of calls.
 
-mod backend;
 mod concurrency;
 mod connection;
 pub mod credentials;
 mod handshake;
 mod health;
+mod instances;
 mod listening;
 mod log;
 mod memory;
 mod names;
 mod open_wishes;
 mod outage;
-mod per_principal;
 mod process_log;
 mod remedy;
 mod repeats;
-mod replicas;
 mod request;
-mod server;
 mod sessions;
 pub mod settings;
 mod subscriptions;
 mod tasks;
 mod transport;
 
-pub use backend::{Backend, BackendLife};
 pub use fanlight_http::client::worker;
+pub use instances::{Backend, BackendLife};
 pub use memory::MessageMemory;
 pub use names::{LookUp, SystemNames};
-pub use per_principal::{BackendApart, BackendPerPrincipal};
 pub use repeats::Repeats;
-pub use replicas::Replicas;
-pub use server::Server;
 pub use settings::{
     BackendLimits, BackendSettings, BackendTimeouts, Endpoints, EraChoice, HealthPolicy,
     KnownServer, Landlock, ProcessPolicy, RetryDelays, Sandbox, Secret, Serves, SessionPolicy,

@@ -41,18 +41,18 @@ impl Default for Repeats {
 }
 
 impl Repeats {
-    /// Sends a call with `first`, which also returns whether the call is safe. If it is safe and
-    /// broke off, sends it again with `again`. The whole takes at most `limit`, except that `first`
-    /// limits itself.
-    pub(crate) async fn send<F, G>(
+    /// Sends a call with `first`, which also returns what `again` has to know if the call is safe.
+    /// If it is safe and broke off, sends it again with `again`. The whole takes at most `limit`,
+    /// except that `first` limits itself.
+    pub(crate) async fn send<T, F, G>(
         &self,
         call: Call,
         limit: Duration,
         first: impl FnOnce(Call) -> F,
-        again: impl FnOnce(Call) -> G,
+        again: impl FnOnce(Call, T) -> G,
     ) -> Result<Response, BackendError>
     where
-        F: Future<Output = (bool, Result<Response, BackendError>)>,
+        F: Future<Output = (Option<T>, Result<Response, BackendError>)>,
         G: Future<Output = Result<Response, BackendError>>,
     {
         let (begun, was_heard) = (Instant::now(), Arc::<AtomicBool>::default());
@@ -60,22 +60,19 @@ impl Repeats {
             messages: noting(&call, &was_heard),
             ..call.clone()
         };
-        let (is_safe, outcome) = first(watched).await;
-        if is_safe {
+        let (safe, outcome) = first(watched).await;
+        if safe.is_some() {
             self.earn();
         }
-        let error = match outcome {
-            Err(error)
-                if is_safe
-                    && is_broken_off(&error)
-                    && !was_heard.load(Ordering::Relaxed)
-                    && self.spend() =>
+        let (known, error) = match (safe, outcome) {
+            (Some(known), Err(error))
+                if is_broken_off(&error) && !was_heard.load(Ordering::Relaxed) && self.spend() =>
             {
-                error
+                (known, error)
             }
-            outcome => return outcome,
+            (_, outcome) => return outcome,
         };
-        match timeout(limit.saturating_sub(begun.elapsed()), again(call)).await {
+        match timeout(limit.saturating_sub(begun.elapsed()), again(call, known)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(second)) if second.may_have_run() => Err(second),
             // The first attempt may have run.
@@ -172,14 +169,14 @@ mod tests {
     }
 
     /// A safe first attempt.
-    async fn safe<T>(attempt: impl Future<Output = T>) -> (bool, T) {
-        (true, attempt.await)
+    async fn safe<T>(attempt: impl Future<Output = T>) -> (Option<()>, T) {
+        (Some(()), attempt.await)
     }
 
     /// Whether a call that breaks off is repeated.
     async fn is_repeated(repeats: &Repeats) -> bool {
         let mut is_repeated = false;
-        let again = |call| {
+        let again = |call, ()| {
             is_repeated = true;
             broken(call)
         };
@@ -213,7 +210,7 @@ mod tests {
                 call(),
                 Duration::from_secs(1),
                 |call| safe(broken(call)),
-                unreachable,
+                |call, ()| unreachable(call),
             )
             .await;
         assert_eq!(outcome.unwrap_err(), BackendError::ClosedEarly);
@@ -223,11 +220,11 @@ mod tests {
                 call(),
                 Duration::from_secs(1),
                 |call| safe(unreachable(call)),
-                broken,
+                |call, ()| broken(call),
             )
             .await;
         assert!(outcome.unwrap_err().is_unreachable());
-        let never = |_| std::future::pending();
+        let never = |_, ()| std::future::pending();
         let outcome = repeats
             .send(
                 call(),
@@ -256,7 +253,7 @@ mod tests {
             safe(broken(call))
         };
         let again =
-            |_| -> std::future::Ready<Result<Response, BackendError>> { panic!("sent again") };
+            |_, ()| -> std::future::Ready<Result<Response, BackendError>> { panic!("sent again") };
         let call = Call { messages, ..call() };
         let outcome = Repeats::default()
             .send(call, Duration::from_secs(1), first, again)

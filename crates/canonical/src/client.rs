@@ -22,16 +22,10 @@ pub trait BackendClient: Send + Sync + 'static {
     /// The server's name in the configuration.
     fn name(&self) -> &str;
 
-    /// The server's description of itself; connects first if needed. It is a view of the text of
-    /// the `initialize` or `server/discover` result.
-    fn describe(&self) -> Pending<'_, ServerDescription>;
-
-    /// The server's description for clients like this one. A server that serves several eras may
-    /// describe itself differently in each.
-    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
-        let _ = client;
-        self.describe()
-    }
+    /// The server's description of itself for clients like this one; connects first if needed. It
+    /// is a view of the text of the `initialize` or `server/discover` result. A server that serves
+    /// several eras may describe itself differently in each.
+    fn describe<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription>;
 
     /// Sends one request and waits for its response, which may be a JSON-RPC error of the server.
     ///
@@ -76,21 +70,6 @@ pub trait BackendClient: Send + Sync + 'static {
     /// The state of the server, without waiting for anything.
     fn status(&self) -> BackendStatus;
 
-    /// The endpoints of a server that has several; otherwise empty.
-    fn endpoints(&self) -> Vec<EndpointStatus> {
-        Vec::new()
-    }
-
-    /// The version that serves a share of the server's clients, if there is one.
-    fn canary(&self) -> Option<CanaryStatus> {
-        None
-    }
-
-    /// The version that gets copies of the server's requests, if there is one.
-    fn mirror(&self) -> Option<MirrorStatus> {
-        None
-    }
-
     /// Waits for a connection made later than `since`, and returns when the last one was made. It
     /// is Fanlight's own connection, or a client's while Fanlight's rests. Earlier readings may be
     /// outdated, because the server may be another process.
@@ -105,33 +84,47 @@ pub trait BackendClient: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// Whether the server's process may be ended while nothing uses it. Its lists are then served
-    /// from memory.
-    fn may_rest(&self) -> bool {
-        false
+    /// What the core has to know before it uses the server.
+    fn traits(&self) -> BackendTraits {
+        BackendTraits::default()
     }
 
-    /// Whether each principal uses its own credentials at the server. Then lists belong to
-    /// principals too.
-    fn knows_principals(&self) -> bool {
-        false
-    }
-
-    /// The original name of the tool that replaces all others in the list until the user has signed
-    /// in.
-    fn stand_in(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// The server's running processes, oldest first.
-    fn processes(&self) -> Vec<RunningProcess> {
-        Vec::new()
+    /// The parts of the server, for operators.
+    fn parts(&self) -> BackendParts {
+        BackendParts::default()
     }
 
     /// The output of the server's processes apart from messages; empty if it has none.
     fn process_output(&self) -> ProcessOutput {
         ProcessOutput::default()
     }
+}
+
+/// What the core has to know before it uses a server. It never changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BackendTraits {
+    /// Whether the server's process may be ended while nothing uses it. Its lists are then served
+    /// from memory.
+    pub may_rest: bool,
+    /// Whether each principal uses its own credentials at the server. Then lists belong to
+    /// principals too.
+    pub knows_principals: bool,
+    /// The original name of the tool that replaces all others in the list until the user has signed
+    /// in.
+    pub stand_in: Option<&'static str>,
+}
+
+/// The parts of a server.
+#[derive(Clone, Debug, Default)]
+pub struct BackendParts {
+    /// The endpoints of a server that has several; otherwise empty.
+    pub endpoints: Vec<EndpointStatus>,
+    /// The running processes, oldest first.
+    pub processes: Vec<RunningProcess>,
+    /// The version that serves a share of the server's clients, if there is one.
+    pub canary: Option<CanaryStatus>,
+    /// The version that gets copies of the server's requests, if there is one.
+    pub mirror: Option<MirrorStatus>,
 }
 
 /// The state of a server.

@@ -35,8 +35,8 @@ pub use call::{About, AuditFacts, Call, CallContext, cancelled_by_operator};
 pub use caller::{Caller, ClientHeaders, SameClient, SessionKey};
 pub use canary::CanaryRule;
 pub use client::{
-    BackendClient, BackendState, BackendStatus, CanaryStatus, EndpointStatus, MirrorDifference,
-    MirrorStatus, Pending, Starting,
+    BackendClient, BackendParts, BackendState, BackendStatus, BackendTraits, CanaryStatus,
+    EndpointStatus, MirrorDifference, MirrorStatus, Pending, Starting,
 };
 pub use endpoint::{DEFAULT_PATH, Endpoint, Holder};
 pub use error::{BackendError, Outcome, SignInWish};

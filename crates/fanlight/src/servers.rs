@@ -4,10 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{
-    BackendApart, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory,
-    Server as ConnectedServer, Serves,
-};
+use fanlight_backend::{Backend, BackendLife, BackendSettings, MessageMemory, Serves};
 use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{BackendClient, BackendState, DefinitionGuard, HandleSeal};
 use fanlight_cli::list_state::{ListState, ServerLists};
@@ -47,7 +44,7 @@ pub(crate) struct Servers {
 struct Running {
     settings: Arc<BackendSettings>,
     id: BackendId,
-    backend: Reached,
+    backend: Arc<Backend>,
     /// The credentials from when the server was started; their secrets may have been rotated since.
     credentials: ServerCredentials,
     /// The configuration of the credentials.
@@ -65,74 +62,24 @@ struct Running {
     is_hidden: bool,
 }
 
-/// The way of reaching a running server.
-#[derive(Clone)]
-enum Reached {
-    /// One connection for all principals.
-    ByAll(ConnectedServer),
-    /// A connection for each principal, with its own credentials.
-    ByEach(Arc<BackendPerPrincipal>),
-    /// A process for each principal, if the server is modern.
-    Apart(Arc<BackendApart>),
-}
-
-impl Reached {
-    /// Starts to connect to a server. Stored lists are used only for a server that all reach in the
-    /// same way.
-    fn start(
-        settings: BackendSettings,
-        credentials: &ServerCredentials,
-        lists: Option<&Arc<ServerLists>>,
-        shutdown: &CancellationToken,
-    ) -> Self {
-        if let ServerCredentials::PerPrincipal(source) = credentials {
-            return Self::ByEach(BackendPerPrincipal::start(
-                settings,
-                Arc::clone(source),
-                shutdown,
-            ));
-        }
-        let settings = BackendSettings {
-            credentials: credentials.shared(),
-            ..settings
-        };
-        let known = lists.and_then(|lists| lists.known());
-        if settings.processes.serves == Serves::Lists {
-            let backend = BackendApart::start(settings, known, shutdown);
-            lists.iter().for_each(|lists| lists.attach(backend.base()));
-            return Self::Apart(backend);
-        }
-        let server = ConnectedServer::start(settings, known, shutdown.clone());
-        if let (Some(lists), ConnectedServer::One(backend)) = (lists, &server) {
-            lists.attach(backend);
-        }
-        Self::ByAll(server)
+/// Starts to connect to a server. Stored lists are used only for a server that all reach in the
+/// same way.
+fn start(
+    settings: BackendSettings,
+    credentials: &ServerCredentials,
+    lists: Option<&Arc<ServerLists>>,
+    shutdown: &CancellationToken,
+) -> Arc<Backend> {
+    if let ServerCredentials::PerPrincipal(source) = credentials {
+        return Backend::of_each(settings, Arc::clone(source), shutdown);
     }
-
-    fn client(&self) -> Arc<dyn BackendClient> {
-        match self {
-            Self::ByAll(server) => server.client(),
-            Self::ByEach(backend) => Arc::clone(backend) as _,
-            Self::Apart(backend) => Arc::clone(backend) as _,
-        }
-    }
-
-    fn life(&self) -> BackendLife {
-        match self {
-            Self::ByAll(backend) => backend.life(),
-            Self::ByEach(backend) => backend.life(),
-            Self::Apart(backend) => backend.life(),
-        }
-    }
-
-    fn use_credentials(&self, settings: &BackendSettings) {
-        match self {
-            Self::ByAll(backend) => backend.use_credentials(settings),
-            Self::ByEach(backend) => backend.use_credentials(settings),
-            // A process has no credentials besides its variables.
-            Self::Apart(_) => {}
-        }
-    }
+    let settings = BackendSettings {
+        credentials: credentials.shared(),
+        ..settings
+    };
+    let backend = Backend::resume(settings, lists.and_then(|lists| lists.known()), shutdown);
+    lists.iter().for_each(|lists| lists.attach(&backend));
+    backend
 }
 
 impl Running {
@@ -140,7 +87,7 @@ impl Running {
     fn client(&self) -> Arc<dyn BackendClient> {
         match &self.versions {
             Some(versions) => Arc::clone(versions) as _,
-            None => self.backend.client(),
+            None => Arc::clone(&self.backend) as _,
         }
     }
 
@@ -156,7 +103,7 @@ impl Running {
             && self.user_env == server.user_env
             && (!is_rotated
                 || matches!(
-                    self.backend.client().status().state,
+                    self.backend.status().state,
                     BackendState::Ready | BackendState::Ejected { .. }
                 ))
     }
@@ -237,7 +184,8 @@ impl Servers {
     fn with_versions(&self, config: &Config, mut next: Vec<Running>) -> Vec<Running> {
         let named = |name: &str| {
             let version = next.iter().find(|running| running.settings.name == name)?;
-            Some((version.id, version.backend.client()))
+            let client: Arc<dyn BackendClient> = Arc::clone(&version.backend) as _;
+            Some((version.id, client))
         };
         let versions = |running: &Running| {
             let server = config
@@ -246,7 +194,7 @@ impl Servers {
                 .find(|server| server.name == running.settings.name)?;
             let canary = server.canary.as_ref().and_then(|canary| {
                 let (id, client) = named(&canary.server)?;
-                let others = running.backend.client();
+                let others: Arc<dyn BackendClient> = Arc::clone(&running.backend) as _;
                 Some(Canary {
                     id,
                     client,
@@ -269,7 +217,7 @@ impl Servers {
             }
             let settings = VersionSettings {
                 id: running.id,
-                server: running.backend.client(),
+                server: Arc::clone(&running.backend) as _,
                 canary,
                 mirror,
             };
@@ -339,7 +287,7 @@ impl Servers {
                     .filter(|_| settings.processes.keeps_lists);
                 let lists = keeping.map(|lists| lists.of(config, server, is_new));
                 let credentials = ServerCredentials::of(config, server, &self.users);
-                let backend = Reached::start(
+                let backend = start(
                     settings.clone(),
                     &credentials,
                     lists.as_ref(),

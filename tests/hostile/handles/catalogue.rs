@@ -49,7 +49,6 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "gateway::approvals::table",
         "approvals are found by their call and principal; operators alone see their ids",
     ),
-    ("backend::backend", "passes the end of a session on"),
     (
         "gateway::versions",
         "chooses a version by principal or session, and keeps nothing that a client names",
@@ -141,10 +140,6 @@ const NO_HANDLES: &[(&str, &str)] = &[
     (
         "gateway::topology::reader",
         "names those whose lists are shown, which no request names",
-    ),
-    (
-        "gateway::catalogue::kept",
-        "answers from memory without the backend's session",
     ),
     (
         "gateway::catalogue::view",

@@ -12,8 +12,8 @@ use fanlight_admin::{
 };
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending,
-    SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening,
+    Pending, SessionKey,
 };
 use fanlight_credentials::{
     Authenticate, Begun, CommonSessions, Open, SignIn, SignInError, Signing,
@@ -97,7 +97,7 @@ impl BackendClient for Fake {
         self.name
     }
 
-    fn describe(&self) -> Pending<'_, ServerDescription> {
+    fn describe<'a>(&'a self, _: &'a CallContext) -> Pending<'a, ServerDescription> {
         let text = r#"{"capabilities":{"tools":{},"resources":{},"prompts":{}},"serverInfo":{"name":"x"}}"#;
         Box::pin(async move {
             if self.down {

@@ -17,10 +17,10 @@
 
 mod clients;
 pub(crate) mod dispatcher;
+mod finding;
 mod legacy_era;
 mod sharing;
 mod turns;
-mod watched_call;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,23 +51,19 @@ use crate::settings::{
 };
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, IdleBounds, Owner, Room, SpareKey};
+pub(crate) use dispatcher::is_no_answer;
 use fanlight_canonical::{
     BackendError, Call, CallContext, Caller, Listen, Listening, Peer, Principal, SameClient,
     SessionAt, SessionKey,
 };
-use fanlight_http::client::shortages;
-use legacy_era::{Finding, LegacyEra, Refusal};
-use sharing::Sharing;
+use finding::Finding;
+use legacy_era::{LegacyEra, Refusal};
+use sharing::Verdict;
 use turns::{Place, Turns, WakeOnDrop};
-pub(crate) use watched_call::is_no_answer;
-
-/// The limits of the interval between checks for idle connections. The interval is a quarter of the
-/// allowed idle time.
-const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 
 /// The part (1/n) of the idle time after which a process ends while more than half of the processes
 /// that a server may have are there.
-const CROWDED: u32 = 10;
+pub(crate) const CROWDED: u32 = 10;
 
 pub(crate) struct SessionPool {
     settings: Arc<ConnectSettings>,
@@ -77,8 +73,10 @@ pub(crate) struct SessionPool {
     registry: Arc<SubscriptionRegistry>,
     listeners: Listeners,
     base: Arc<SupervisedConnection>,
-    legacy_era: LegacyEra,
-    sharing: Sharing,
+    /// Whether a modern server serves the legacy era, too.
+    legacy_era: Finding<LegacyEra>,
+    /// Whether client sessions may share a process.
+    sharing: Finding<Verdict>,
     connections: Mutex<ClientConnections>,
     turns: Turns,
 }
@@ -166,7 +164,7 @@ impl SessionPool {
             limits.sessions,
         );
         let (legacy_era, sharing, connections, turns) = Default::default();
-        let pool = Self {
+        Arc::new(Self {
             settings,
             policy,
             catalogue,
@@ -177,14 +175,7 @@ impl SessionPool {
             sharing,
             connections,
             turns,
-        };
-        let pool = Arc::new(pool);
-        if pool.policy != SessionPolicy::Shared {
-            let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
-            let sweeping = Arc::clone(&pool);
-            tasks.spawn(async move { shutdown.run_until_cancelled(sweeping.sweep()).await });
-        }
-        pool
+        })
     }
 
     /// Whether the server's connections have been ended.
@@ -244,15 +235,6 @@ impl SessionPool {
         }
     }
 
-    /// The server's description, from memory while its process rests. If the server is down, does
-    /// not wait, but retries in the background.
-    pub(crate) async fn describe(&self) -> Result<ServerDescription, BackendError> {
-        match self.base.at_rest() {
-            Some(described) => described,
-            None => Ok(self.base.ready(self.start_limit()).await?.description()),
-        }
-    }
-
     /// How long to wait for a base connection without which there is nothing to answer: as long as
     /// a process may take to start. Callers with less time give up earlier.
     fn start_limit(&self) -> Duration {
@@ -291,7 +273,7 @@ impl SessionPool {
             Some(_)
                 if self
                     .modern_base()
-                    .is_some_and(|base| self.legacy_era.finding(&base).is_none()) =>
+                    .is_some_and(|base| self.legacy_era.on(Some(&base)).is_none()) =>
             {
                 None
             }
@@ -387,7 +369,7 @@ impl SessionPool {
             return Ok(false);
         }
         let base = self.base.ready(self.patience_of_calls()).await?;
-        if self.is_second_era(client, &base) && self.legacy_era.finding(&base).is_none() {
+        if self.is_second_era(client, &base) && self.legacy_era.on(Some(&base)).is_none() {
             drop(self.lease(client).await?);
         }
         Ok(base.revision().has_sessions
@@ -450,7 +432,7 @@ impl SessionPool {
                 let base = self.base.ready(patience).await?;
                 if self.may_share_process(client, base.revision().has_sessions) {
                     // Determined once for each base connection.
-                    let _ = self.sharing.find_out(&base).await;
+                    let _ = self.verdict(&base).await;
                 }
                 let owner = if self.has_own_connection(client, &base) {
                     self.owner(client)
@@ -485,8 +467,10 @@ impl SessionPool {
         }
     }
 
-    /// The server's description for a client, in the era in which the client will be served.
-    pub(crate) async fn describe_to(
+    /// The server's description for a client, in the era in which the client will be served; from
+    /// memory while its process rests. If the server is down, does not wait, but retries in the
+    /// background.
+    pub(crate) async fn describe(
         self: &Arc<Self>,
         client: &CallContext,
     ) -> Result<ServerDescription, BackendError> {
@@ -501,9 +485,9 @@ impl SessionPool {
         if !self.is_second_era(client, &base) {
             return Ok(base.description());
         }
-        match self.legacy_era.finding(&base) {
-            Some(Finding::Served(description)) => Ok(description),
-            Some(Finding::NotServed) => Ok(base.description()),
+        match self.legacy_era.on(Some(&base)) {
+            Some(LegacyEra::Served(description)) => Ok(description),
+            Some(LegacyEra::NotServed) => Ok(base.description()),
             None => Ok(self.lease(client).await?.connection.description()),
         }
     }
@@ -633,7 +617,7 @@ impl SessionPool {
             && self.serves() != Serves::One
             && (matches!(self.settings.target, Target::Http(_))
                 || Declared::lets_ask(client, self.largest_description()))
-            && !self.legacy_era.is_refused(base)
+            && !matches!(self.legacy_era.on(Some(base)), Some(LegacyEra::NotServed))
     }
 
     /// Whether a client might be served in another era than a modern base connection's.
@@ -661,16 +645,16 @@ impl SessionPool {
                 // Another process opened the session, so this proves nothing about the server now.
                 if !connection.is_continued() {
                     self.legacy_era
-                        .record(&base, || Finding::Served(connection.description()));
+                        .record(&base, LegacyEra::Served(connection.description()));
                 }
                 return Ok(Served::InOwnEra(connection));
             }
             Err(error) => error,
         };
-        match (self.legacy_era.finding(&base), Refusal::of(&error)) {
+        match (self.legacy_era.on(Some(&base)), Refusal::of(&error)) {
             // The server has served that era, so this is an ordinary failure.
-            (Some(Finding::Served(_)), _) | (None, Refusal::Unusable) => Err(error),
-            (Some(Finding::NotServed), _) => {
+            (Some(LegacyEra::Served(_)), _) | (None, Refusal::Unusable) => Err(error),
+            (Some(LegacyEra::NotServed), _) => {
                 // Another client's attempt has determined this meanwhile.
                 self.end_own(client);
                 Ok(Served::ByBase(base))
@@ -679,7 +663,7 @@ impl SessionPool {
             (None, Refusal::Era) => {
                 let backend = &*self.settings.context.name;
                 tracing::info!(backend, %error, "server does not serve the legacy era: legacy clients are translated");
-                self.legacy_era.record(&base, || Finding::NotServed);
+                self.legacy_era.record(&base, LegacyEra::NotServed);
                 self.end_own(client);
                 Ok(Served::ByBase(base))
             }
@@ -847,7 +831,7 @@ impl SessionPool {
 
     /// Whether the server is known to serve the legacy era, too.
     fn is_proven_at(&self, base: &Arc<Connection>) -> bool {
-        matches!(self.legacy_era.finding(base), Some(Finding::Served(_)))
+        matches!(self.legacy_era.on(Some(base)), Some(LegacyEra::Served(_)))
     }
 
     fn open_as(
@@ -912,47 +896,41 @@ impl SessionPool {
         CLIENT_DESCRIPTION
     }
 
-    async fn sweep(&self) {
+    /// Ends connections that have been unused for too long. If connections are `short`, ends the
+    /// spare ones instead.
+    pub(crate) fn sweep(&self, short: bool) {
+        if short {
+            return self.connections.lock().end_spares();
+        }
         let bound = self.settings.timeouts.session_idle;
         let policy = self.settings.process();
         let idle = policy.and_then(|policy| policy.idle);
         let unused = idle.unwrap_or(bound).min(bound);
-        let mut shortages = shortages();
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep((unused / 4 / CROWDED).clamp(LOOK.0, LOOK.1)) => {}
-                // The sender lives as long as the process.
-                Ok(()) = shortages.changed() => {
-                    self.connections.lock().end_spares();
-                    continue;
+        let mut connections = self.connections.lock();
+        // Processes take much memory, and connections do not.
+        let is_crowded =
+            policy.is_some() && connections.all() > self.settings.context.limits.sessions / 2;
+        let part = if is_crowded { CROWDED } else { 1 };
+        connections.sweep(
+            IdleBounds {
+                of_sessions: bound / part,
+                shared: unused / part,
+            },
+            |owner| match owner {
+                // A listening client needs its connection.
+                Owner::Session(session) => self.registry.is_listening(session),
+                Owner::Capabilities(principal, _) => {
+                    self.registry.any_task(principal) || self.registry.needs_more_than_lists()
                 }
-            }
-            let mut connections = self.connections.lock();
-            // Processes take much memory, and connections do not.
-            let is_crowded =
-                policy.is_some() && connections.all() > self.settings.context.limits.sessions / 2;
-            let part = if is_crowded { CROWDED } else { 1 };
-            connections.sweep(
-                IdleBounds {
-                    of_sessions: bound / part,
-                    shared: unused / part,
-                },
-                |owner| match owner {
-                    // A listening client needs its connection.
-                    Owner::Session(session) => self.registry.is_listening(session),
-                    Owner::Capabilities(principal, _) => {
-                        self.registry.any_task(principal) || self.registry.needs_more_than_lists()
-                    }
-                    Owner::Client(holder, told, _) => {
-                        // Standard input lasts as long as its client.
-                        (*told == SameClient::Connection && idle.is_none())
-                            || self.registry.any_task(holder.principal())
-                            || self.registry.needs_more_than_lists()
-                    }
-                    Owner::Request(caller) => self.registry.any_task(caller.principal()),
-                },
-            );
-        }
+                Owner::Client(holder, told, _) => {
+                    // Standard input lasts as long as its client.
+                    (*told == SameClient::Connection && idle.is_none())
+                        || self.registry.any_task(holder.principal())
+                        || self.registry.needs_more_than_lists()
+                }
+                Owner::Request(caller) => self.registry.any_task(caller.principal()),
+            },
+        );
     }
 }
 

@@ -4,14 +4,13 @@
 //! contrary: the server has nothing to do with sessions, and all its tools declare that they change
 //! nothing. In doubt, each session gets its own process.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use fanlight_canonical::{BackendError, CallContext};
 use fanlight_protocol::annotations::is_read_only;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Method};
-use parking_lot::Mutex;
 
 use super::SessionPool;
 use crate::connection::Connection;
@@ -25,46 +24,20 @@ const STATELESS: [&str; 4] = ["tools", "prompts", "resources", "completions"];
 /// The number of characters of a server's text in a reason.
 const SHOWN: usize = 60;
 
-/// The finding about a server.
-#[derive(Default)]
-pub(super) struct Sharing(Mutex<Option<Known>>);
-
-struct Known {
-    /// The base connection at the time of the finding.
-    base: Weak<Connection>,
-    verdict: Verdict,
-}
-
 /// Whether sessions may share a process; the error is the reason against it.
 pub(super) type Verdict = Result<(), Arc<str>>;
 
-impl Sharing {
-    /// The finding on this connection, or without a connection; `None` if there is none.
-    pub(super) fn known(&self, base: Option<&Arc<Connection>>) -> Option<Verdict> {
-        let known = self.0.lock();
-        let is_current =
-            |known: &&Known| base.is_none_or(|base| known.base.as_ptr() == Arc::as_ptr(base));
-        known
-            .as_ref()
-            .filter(is_current)
-            .map(|known| known.verdict.clone())
-    }
-
+impl SessionPool {
     /// Determines the verdict, unless that was done on this connection.
-    pub(super) async fn find_out(&self, base: &Arc<Connection>) -> Verdict {
-        if let Some(verdict) = self.known(Some(base)) {
+    pub(super) async fn verdict(&self, base: &Arc<Connection>) -> Verdict {
+        if let Some(verdict) = self.sharing.on(Some(base)) {
             return verdict;
         }
         let verdict = judge(base).await.map_err(Arc::from);
-        *self.0.lock() = Some(Known {
-            base: Arc::downgrade(base),
-            verdict: verdict.clone(),
-        });
+        self.sharing.record(base, verdict.clone());
         verdict
     }
-}
 
-impl SessionPool {
     /// Whether a client with a session may share a process with others of its principal, provided
     /// that the server has no state.
     pub(super) fn may_share_process(&self, client: &CallContext, has_sessions: bool) -> bool {
@@ -94,7 +67,7 @@ impl SessionPool {
         self.may_share_process(client, has_sessions)
             && self
                 .sharing
-                .known(base.as_ref())
+                .on(base.as_ref())
                 .is_some_and(|verdict| verdict.is_ok())
     }
 
@@ -107,7 +80,7 @@ impl SessionPool {
         if !base.revision().has_sessions {
             return Ok(None);
         }
-        Ok(Some(match self.sharing.find_out(&base).await {
+        Ok(Some(match self.verdict(&base).await {
             Ok(()) => {
                 "clients that cannot be asked share a process: it has nothing to do with sessions, and its tools are \
                        read-only"

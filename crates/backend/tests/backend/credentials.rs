@@ -9,7 +9,7 @@ use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials,
     PrincipalCredentials, Refusal,
 };
-use fanlight_backend::{BackendPerPrincipal, BackendSettings, Repeats};
+use fanlight_backend::{Backend, BackendSettings, Repeats};
 use fanlight_canonical::{
     BackendClient, BackendError, CallContext, Caller, Interest, Listen, Outcome, Principal,
     ServerMessages, ServerSessions, SessionKey, SignInWish,
@@ -303,7 +303,7 @@ fn of(name: &str) -> impl FnOnce(&mut CallContext) {
     move |context| context.caller = Caller::request_of(principal)
 }
 
-async fn call_as(backend: &BackendPerPrincipal, name: &str) -> Result<String, BackendError> {
+async fn call_as(backend: &Backend, name: &str) -> Result<String, BackendError> {
     let (call, _inbox) = listening(call("tools/call", r#"{"name":"t"}"#), of(name));
     send_to(backend, call).await
 }
@@ -319,7 +319,7 @@ fn wished(error: &BackendError) -> &str {
 async fn each_principal_calls_with_its_own_credentials_or_is_told_to_sign_in() {
     let mut server = Server::start(accepting(&["ann-1", "bob-1"])).await;
     let users = Users::new();
-    let backend = BackendPerPrincipal::start(
+    let backend = Backend::of_each(
         settings(server.transport()),
         Arc::clone(&users) as _,
         &CancellationToken::new(),
@@ -355,7 +355,7 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
     let mut server = numbering(|seen| seen.result("{}")).await;
     let users = [Users::new(), Users::new()];
     let backends = users.each_ref().map(|users| {
-        BackendPerPrincipal::start(
+        Backend::of_each(
             settings(server.transport()),
             Arc::clone(users) as _,
             &CancellationToken::new(),
@@ -393,7 +393,7 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
     let found = Arc::new(ServerSessions::continuing(found.all()));
     let (third, (is_ours, told)) = (Users::new(), watch::channel(None));
     third.set("ann", true);
-    let third = BackendPerPrincipal::start(
+    let third = Backend::of_each(
         settings(server.transport()),
         third as _,
         &CancellationToken::new(),
@@ -411,7 +411,7 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
 async fn principal_whose_credentials_are_refused_is_told_to_sign_in() {
     let server = Server::start(accepting(&["ann-1"])).await;
     let users = Users::new();
-    let backend = BackendPerPrincipal::start(
+    let backend = Backend::of_each(
         settings(server.transport()),
         Arc::clone(&users) as _,
         &CancellationToken::new(),
@@ -430,7 +430,7 @@ async fn server_that_wants_credentials_is_asked_nothing_else_without_them() {
     })
     .await;
     let users = Users::new();
-    let backend = BackendPerPrincipal::start(
+    let backend = Backend::of_each(
         settings(server.transport()),
         Arc::clone(&users) as _,
         &CancellationToken::new(),
@@ -444,7 +444,7 @@ async fn server_that_wants_credentials_is_asked_nothing_else_without_them() {
 async fn signing_in_is_announced_as_a_change_of_lists() {
     let server = Server::start(accepting(&[])).await;
     let users = Users::new();
-    let backend = BackendPerPrincipal::start(
+    let backend = Backend::of_each(
         settings(server.transport()),
         Arc::clone(&users) as _,
         &CancellationToken::new(),
@@ -480,7 +480,7 @@ async fn signing_in_is_announced_as_a_change_of_lists() {
 async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_complete() {
     let server = Server::start(accepting(&["ann-1", "bob-1"])).await;
     let users = Users::new();
-    let backend = BackendPerPrincipal::start(
+    let backend = Backend::of_each(
         settings(server.transport()),
         Arc::clone(&users) as _,
         &CancellationToken::new(),
@@ -528,12 +528,12 @@ async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_compl
 #[tokio::test]
 async fn description_promises_all_lists_before_anybody_has_signed_in() {
     let server = Server::start(accepting(&[])).await;
-    let backend = BackendPerPrincipal::start(
+    let backend = Backend::of_each(
         settings(server.transport()),
         Users::new() as _,
         &CancellationToken::new(),
     );
-    let description = backend.describe().await.unwrap();
+    let description = backend.describe(&CallContext::internal()).await.unwrap();
     let capabilities = description.capabilities().unwrap();
     assert!(
         ["tools", "prompts", "resources"]
@@ -548,8 +548,7 @@ async fn only_so_many_principals_have_connections_and_the_one_used_longest_ago_g
     let users = Users::new();
     let mut settings = settings(server.transport());
     settings.limits.sessions = 2;
-    let backend =
-        BackendPerPrincipal::start(settings, Arc::clone(&users) as _, &CancellationToken::new());
+    let backend = Backend::of_each(settings, Arc::clone(&users) as _, &CancellationToken::new());
     for name in ["ann", "bob", "cat", "ann"] {
         users.set(name, true);
         assert!(
@@ -567,8 +566,7 @@ async fn all_principals_together_have_the_repetitions_of_one_server() {
         repeats: Some(Repeats::default()),
         ..settings(server.transport())
     };
-    let backend =
-        BackendPerPrincipal::start(settings, Arc::clone(&users) as _, &CancellationToken::new());
+    let backend = Backend::of_each(settings, Arc::clone(&users) as _, &CancellationToken::new());
     for name in ["ann", "bob", "cid", "dan", "eve", "fay"] {
         users.set(name, true);
         for _ in 0..5 {

@@ -72,10 +72,10 @@ async fn client_is_served_in_its_own_era_where_the_server_has_both() {
 async fn server_describes_itself_to_clients_in_their_own_era() {
     let mut server = Server::start(|seen| both(seen).unwrap_or_else(|| seen.result("{}"))).await;
     let backend = start(settings(server.transport()));
-    let own = backend.describe().await.unwrap();
+    let own = backend.describe(&CallContext::internal()).await.unwrap();
     assert!(own.json().get("supportedVersions").is_some());
     for _ in 0..2 {
-        let described = backend.describe_to(&described_to("{}")).await.unwrap();
+        let described = backend.describe(&described_to("{}")).await.unwrap();
         assert_eq!(
             described.json().as_text(),
             r#"{"protocolVersion":"2025-11-25","capabilities":{"logging":{}}}"#
@@ -89,7 +89,7 @@ async fn server_describes_itself_to_clients_in_their_own_era() {
     let mut modern_client = (*CallContext::internal()).clone();
     modern_client.caller = client(1);
     assert_eq!(
-        backend.describe_to(&modern_client).await.unwrap().json(),
+        backend.describe(&modern_client).await.unwrap().json(),
         own.json()
     );
 }
@@ -124,7 +124,7 @@ async fn server_without_the_legacy_era_is_asked_for_it_once() {
             .unwrap();
         }
         assert_eq!(server.count("initialize"), times);
-        let described = backend.describe_to(&described_to(ROOTS)).await.unwrap();
+        let described = backend.describe(&described_to(ROOTS)).await.unwrap();
         assert!(described.json().get("supportedVersions").is_some());
         assert_eq!(server.count("initialize"), 0);
     }

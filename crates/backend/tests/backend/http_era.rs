@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fanlight_backend::EraChoice;
-use fanlight_canonical::{BackendClient, BackendError};
+use fanlight_canonical::{BackendClient, BackendError, CallContext};
 use fanlight_protocol::Era;
 
 use crate::support::server::{Reply, Seen, Server, legacy, modern, status};
@@ -131,7 +131,7 @@ async fn modern_error_without_revisions_is_an_error() {
     let server =
         Server::start(|seen| seen.error(400, r#"{"code":-32020,"message":"odd headers"}"#)).await;
     let error = start(settings(server.transport()))
-        .describe()
+        .describe(&CallContext::internal())
         .await
         .unwrap_err();
     assert!(
@@ -146,7 +146,7 @@ async fn modern_error_without_revisions_is_an_error() {
     })
     .await;
     let error = start(settings(server.transport()))
-        .describe()
+        .describe(&CallContext::internal())
         .await
         .unwrap_err();
     assert_eq!(
@@ -162,7 +162,7 @@ async fn refused_credentials_are_no_verdict_on_the_era() {
     for refused in [401, 403] {
         let server = Server::start(move |_| status(refused)).await;
         let error = start(settings(server.transport()))
-            .describe()
+            .describe(&CallContext::internal())
             .await
             .unwrap_err();
         let BackendError::NotConnected { cause, .. } = &error else {
@@ -180,7 +180,10 @@ async fn unreachable_server_is_no_verdict_on_the_era() {
         *url = url.replace("http://", "http://me:s3cret@") + "?key=s3cret";
     }
     drop(server);
-    let error = start(settings(transport)).describe().await.unwrap_err();
+    let error = start(settings(transport))
+        .describe(&CallContext::internal())
+        .await
+        .unwrap_err();
     assert!(error.is_unreachable(), "{error:?}");
     assert!(
         error.to_string().contains("127.0.0.1") && !error.to_string().contains("s3cret"),
@@ -196,7 +199,10 @@ async fn era_can_be_configured() {
     assert_eq!(revision(&start(fixed.clone())).await, "2025-11-25");
     assert_eq!(server.count("server/discover"), 0);
     fixed.era = EraChoice::Modern;
-    let error = start(fixed).describe().await.unwrap_err();
+    let error = start(fixed)
+        .describe(&CallContext::internal())
+        .await
+        .unwrap_err();
     assert_eq!(
         error,
         BackendError::Status { status: 400 }.while_connecting()
@@ -212,7 +218,7 @@ async fn unknown_revisions_are_not_used() {
     })
     .await;
     let error = start(settings(server.transport()))
-        .describe()
+        .describe(&CallContext::internal())
         .await
         .unwrap_err();
     assert_eq!(
@@ -542,7 +548,7 @@ async fn redirect_within_the_origin_is_followed() {
     })
     .await;
     let error = start(settings(server.transport()))
-        .describe()
+        .describe(&CallContext::internal())
         .await
         .unwrap_err();
     assert!(

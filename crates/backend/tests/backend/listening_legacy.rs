@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fanlight_backend::{Backend, BackendSettings, SessionPolicy};
-use fanlight_canonical::{BackendClient, Interest, SessionKey};
+use fanlight_canonical::{BackendClient, CallContext, Interest, SessionKey};
 
 use fanlight_protocol::subscription::{Change, Lists};
 use tokio::sync::Notify;
@@ -85,7 +85,7 @@ fn last_event(feed: &Feed) -> Option<&str> {
 async fn stream_is_open_only_while_it_is_needed() {
     let (_server, mut feeds) = streaming(|_| None).await;
     let backend = start(settings(_server.transport()));
-    backend.describe().await.unwrap();
+    backend.describe(&CallContext::internal()).await.unwrap();
     assert!(feeds.is_empty());
     let (listening, mut inbox) = listen(&backend, tools(), without_session).await.unwrap();
     // The server does not announce changed prompts.
@@ -349,7 +349,7 @@ async fn log_messages_on_a_shared_connection_reach_sessions_by_level() {
         session: true,
         ..Interest::default()
     };
-    let errors_only = |context: &mut fanlight_canonical::CallContext| {
+    let errors_only = |context: &mut CallContext| {
         of_session(1, "{}")(context);
         context.log_level = Some(LogLevel::Error);
     };

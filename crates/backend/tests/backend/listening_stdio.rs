@@ -1,7 +1,7 @@
 //! Listening to child processes of both eras.
 
 use fanlight_backend::SessionPolicy;
-use fanlight_canonical::{BackendClient, Interest};
+use fanlight_canonical::{BackendClient, CallContext, Interest};
 use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Response};
 use fanlight_testkit::scripted::{Fault, Reply};
@@ -73,7 +73,7 @@ async fn session_receives_everything_of_its_own_process() {
     let (_listening, mut inbox) = listen(&backend, session, of_session(1, capabilities))
         .await
         .unwrap();
-    backend.describe().await.unwrap();
+    backend.describe(&CallContext::internal()).await.unwrap();
     assert_eq!(child.started().len(), 1);
     let ask = async |method: &str| {
         let (call, inbox) = listening(call(method, ""), of_session(1, capabilities));

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fanlight_backend::{
-    BackendSettings, Endpoints, LookUp, Server as Connected, TransportSettings,
-};
+use fanlight_backend::{Backend, BackendSettings, Endpoints, LookUp, TransportSettings};
 use fanlight_canonical::{BackendClient, BackendState, Caller, Interest, Principal, TaskDialect};
 use fanlight_protocol::subscription::Change;
 use futures_util::FutureExt as _;
@@ -40,7 +38,7 @@ fn several(urls: &[&str]) -> BackendSettings {
 }
 
 async fn connected(settings: BackendSettings, endpoints: usize) -> Arc<dyn BackendClient> {
-    let server = Connected::start(settings, None, CancellationToken::new()).client();
+    let server: Arc<dyn BackendClient> = Backend::start(settings, CancellationToken::new());
     wait_for(&*server, |places| places.len() == endpoints).await;
     server
 }
@@ -50,7 +48,8 @@ async fn wait_for(server: &dyn BackendClient, is_it: impl Fn(&[String]) -> bool)
     let waiting = async {
         loop {
             let ready = server
-                .endpoints()
+                .parts()
+                .endpoints
                 .into_iter()
                 .filter(|it| matches!(it.state, BackendState::Ready) && !it.is_leaving);
             let places: Vec<String> = ready.map(|it| it.place).collect();

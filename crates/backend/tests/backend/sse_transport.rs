@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fanlight_backend::{EraChoice, TransportSettings};
-use fanlight_canonical::{BackendClient as _, BackendError, BackendState, Interest};
+use fanlight_canonical::{BackendClient as _, BackendError, BackendState, CallContext, Interest};
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Response};
@@ -120,7 +120,7 @@ async fn sse_transport_is_tried_last() {
     );
     assert!(
         backend
-            .describe()
+            .describe(&CallContext::internal())
             .await
             .unwrap()
             .json()
@@ -197,7 +197,10 @@ async fn first_error_is_reported_if_there_is_no_sse_transport() {
         .await;
         let mut settings = settings(server.transport());
         settings.timeouts.probe = Duration::from_millis(500);
-        let error = start(settings).describe().await.unwrap_err();
+        let error = start(settings)
+            .describe(&CallContext::internal())
+            .await
+            .unwrap_err();
         let BackendError::NotConnected { cause, .. } = &error else {
             panic!("{error:?}")
         };
@@ -207,7 +210,12 @@ async fn first_error_is_reported_if_there_is_no_sse_transport() {
     let (mut server, _streams) = old("/message", |_, _| None).await;
     let mut settings = settings(server.transport());
     settings.era = EraChoice::Modern;
-    assert!(start(settings).describe().await.is_err());
+    assert!(
+        start(settings)
+            .describe(&CallContext::internal())
+            .await
+            .is_err()
+    );
     assert_eq!(server.count_verb("GET"), 0);
 }
 
@@ -220,7 +228,7 @@ async fn messages_are_not_sent_to_another_origin() {
     ] {
         let (server, _streams) = old(endpoint, |_, _| None).await;
         let error = start(settings(server.transport()))
-            .describe()
+            .describe(&CallContext::internal())
             .await
             .unwrap_err();
         assert!(error.to_string().contains("another origin"), "{error}");
@@ -320,7 +328,7 @@ async fn server_whose_stream_ends_at_once_is_down() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    assert!(backend.describe().await.is_err());
+    assert!(backend.describe(&CallContext::internal()).await.is_err());
     assert!(matches!(backend.status().state, BackendState::Down { .. }));
 }
 

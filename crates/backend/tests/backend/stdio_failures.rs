@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_backend::{Backend, Secret, TransportSettings};
-use fanlight_canonical::{BackendClient, BackendError, BackendState};
+use fanlight_canonical::{BackendClient, BackendError, BackendState, CallContext};
 use fanlight_testkit::scripted::{Fault, Gate, Habit, Received, Reply};
 use tokio::task::JoinHandle;
 
@@ -109,7 +109,11 @@ async fn start_error_names_what_is_missing_and_neither_arguments_nor_variables()
     ] {
         let log = Log::catch();
         let backend = start(settings(transport));
-        let error = backend.describe().await.unwrap_err().to_string();
+        let error = backend
+            .describe(&CallContext::internal())
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with(reason), "{error}");
         backend.stop().await;
         assert!(!log.text().contains("s3cret"), "{}", log.text());

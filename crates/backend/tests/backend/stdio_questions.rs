@@ -232,7 +232,8 @@ async fn client_without_session_keeps_its_process_if_something_tells_it() {
         processes.push(used[0]);
     }
     let owners: Vec<_> = backend
-        .processes()
+        .parts()
+        .processes
         .into_iter()
         .map(|one| one.owner)
         .collect();

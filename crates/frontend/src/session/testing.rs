@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fanlight_canonical::identity::{Identity, Scopes};
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendStatus, Call, Listen, Listening, Peer, Pending, Principal,
-    ProcessRun, ServerSession, ServerSessions, SessionAt, SessionKey,
+    BackendClient, BackendError, BackendStatus, Call, CallContext, Listen, Listening, Peer,
+    Pending, Principal, ProcessRun, ServerSession, ServerSessions, SessionAt, SessionKey,
 };
 use fanlight_gateway::Gateway;
 use fanlight_protocol::result::ServerDescription;
@@ -136,7 +136,7 @@ impl BackendClient for ListenServer {
         "one"
     }
 
-    fn describe(&self) -> Pending<'_, ServerDescription> {
+    fn describe<'a>(&'a self, _: &'a CallContext) -> Pending<'a, ServerDescription> {
         Box::pin(ready(Ok(Json::empty_object().into())))
     }
 

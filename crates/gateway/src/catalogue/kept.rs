@@ -5,14 +5,9 @@
 //! known of the list. After the server has been connected, its own list replaces the kept one
 //! (`watch`).
 
-use std::sync::Arc;
-
-use fanlight_canonical::{
-    BackendClient, BackendError, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
-};
+use fanlight_canonical::{BackendError, Call};
 use fanlight_protocol::Response;
 use fanlight_protocol::json::{Json, Kind};
-use fanlight_protocol::result::ServerDescription;
 
 /// Whether a list read with the capabilities `declared` is good for `wanted` too: it lacks no
 /// extension, and nothing else differs.
@@ -32,17 +27,23 @@ pub(super) fn covers(declared: &Json, wanted: &Json) -> bool {
         })
 }
 
-/// A stand-in for a server: describes it and answers list requests from kept pages.
-pub(super) struct KeptPages {
-    pub(super) backend: Arc<dyn BackendClient>,
-    pub(super) pages: Vec<Json>,
-}
+/// The pages of a list of an earlier run.
+pub(super) struct KeptPages(pub(super) Vec<Json>);
 
 impl KeptPages {
+    /// The answer to a request for a page.
+    pub(super) fn answer(&self, call: &Call) -> Result<Response, BackendError> {
+        let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
+        let page = self.page(cursor.as_ref()).map(Response::from_result);
+        page.ok_or_else(|| BackendError::Malformed {
+            reason: "the kept list lacks a page".to_owned(),
+        })
+    }
+
     /// The page after the one that ended with `cursor`.
     fn page(&self, cursor: Option<&Json>) -> Option<&Json> {
         let Some(cursor) = cursor else {
-            return self.pages.first();
+            return self.0.first();
         };
         let ends_with_it = |page: &Json| {
             page.get("nextCursor")
@@ -50,39 +51,8 @@ impl KeptPages {
                 .as_ref()
                 == Some(cursor)
         };
-        let position = self.pages.iter().position(ends_with_it)?;
-        self.pages.get(position + 1)
-    }
-}
-
-impl BackendClient for KeptPages {
-    fn name(&self) -> &str {
-        self.backend.name()
-    }
-
-    fn describe(&self) -> Pending<'_, ServerDescription> {
-        self.backend.describe()
-    }
-
-    fn request(&self, call: Call) -> Pending<'_, Response> {
-        let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
-        let page = self.page(cursor.as_ref()).map(Response::from_result);
-        let page = page.ok_or_else(|| BackendError::Malformed {
-            reason: "the kept list lacks a page".to_owned(),
-        });
-        Box::pin(std::future::ready(page))
-    }
-
-    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
-        self.backend.listen(listen)
-    }
-
-    fn end_session(&self, session: SessionKey) {
-        self.backend.end_session(session);
-    }
-
-    fn status(&self) -> BackendStatus {
-        self.backend.status()
+        let position = self.0.iter().position(ends_with_it)?;
+        self.0.get(position + 1)
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
 use super::ListKind;
+use super::kept::KeptPages;
 use super::memory::ReservedBytes;
 use super::needs::Needs;
 use super::part::Loaded;
@@ -19,10 +20,10 @@ use crate::merge::Contribution;
 use crate::topology::ListLimits;
 use crate::uri_places as places;
 
-/// Reads one server's list with requests in `context`. Pages read before a failure are kept.
+/// Reads one server's list with requests in `context`, or from kept pages. Pages read before a failure are kept.
 pub(super) async fn one(
     kind: ListKind,
-    backend: &dyn BackendClient,
+    (backend, kept): (&dyn BackendClient, Option<&KeptPages>),
     wait: Wait,
     limits: &ListLimits,
     reserved: ReservedBytes,
@@ -35,6 +36,7 @@ pub(super) async fn one(
     let mut walk = Walk {
         kind,
         backend,
+        kept,
         limits,
         limit,
         context,
@@ -100,6 +102,8 @@ pub(super) async fn one(
 struct Walk<'a> {
     kind: ListKind,
     backend: &'a dyn BackendClient,
+    /// Set for a list of an earlier run.
+    kept: Option<&'a KeptPages>,
     limits: &'a ListLimits,
     /// The time limit for reading all pages.
     limit: Duration,
@@ -119,7 +123,8 @@ struct Failure {
 impl Walk<'_> {
     async fn run(&mut self) -> Result<(), Failure> {
         let deadline = Instant::now() + self.limit;
-        let described = timeout_at(deadline, self.backend.describe()).await;
+        let own = CallContext::internal();
+        let described = timeout_at(deadline, self.backend.describe(&own)).await;
         let description = described.map_err(|_| self.late())?.map_err(failed)?;
         let is_declared = match description.capabilities() {
             Some(all) if self.kind.is_offered_by(&all) => true,
@@ -212,7 +217,11 @@ impl Walk<'_> {
             context: Arc::clone(&self.context),
             messages: ServerMessages::discard(),
         };
-        let response = self.backend.request(call).await.map_err(failed)?;
+        let response = match self.kept {
+            Some(kept) => kept.answer(&call),
+            None => self.backend.request(call).await,
+        };
+        let response = response.map_err(failed)?;
         match response.view::<AnyResult>() {
             // Merging puts entries of several servers into one text. One invalid entry would break
             // all of it.

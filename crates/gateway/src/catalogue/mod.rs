@@ -260,5 +260,5 @@ fn rests(topology: &Topology, backend: BackendId, reader: Option<&Reader>) -> bo
 
 fn is_resting(client: &dyn BackendClient) -> bool {
     // A server with per-user connections reports a needed sign-in before any connection exists.
-    !client.knows_principals() && matches!(client.status().state, BackendState::Idle)
+    !client.traits().knows_principals && matches!(client.status().state, BackendState::Idle)
 }

@@ -162,7 +162,7 @@ impl Catalogue {
                 None => {
                     let declared = reader.capabilities.current();
                     reader
-                        .load(source.client.as_ref(), wait, &limits, declared, &trace)
+                        .load((&*source.client, None), wait, &limits, declared, &trace)
                         .await
                 }
             };
@@ -213,7 +213,7 @@ impl Catalogue {
 impl Catalogue {
     async fn load(
         &self,
-        backend: &dyn BackendClient,
+        source: (&dyn BackendClient, Option<&KeptPages>),
         wait: Wait,
         limits: &ListLimits,
         declared: Json,
@@ -223,7 +223,7 @@ impl Catalogue {
             None => CallContext::for_lists_with(declared, trace),
             Some(own) => CallContext::for_lists_of(own.reader.principal(), declared, trace),
         };
-        load::one(self.kind, backend, wait, limits, self.reserve(), context).await
+        load::one(self.kind, source, wait, limits, self.reserve(), context).await
     }
 
     /// The list kept from an earlier run, if it can be used.
@@ -241,11 +241,10 @@ impl Catalogue {
         if !covers(&declared, &self.capabilities.current()) {
             return None;
         }
-        let kept = KeptPages {
-            backend: Arc::clone(&source.client),
-            pages,
-        };
-        let loaded = self.load(&kept, Wait::Whole, limits, declared, trace).await;
+        let (client, kept) = (&*source.client, KeptPages(pages));
+        let loaded = self
+            .load((client, Some(&kept)), Wait::Whole, limits, declared, trace)
+            .await;
         if loaded.contribution.outcome != Outcome::Ok {
             let (backend, list, reason) = (
                 source.client.name(),

@@ -545,7 +545,7 @@ fn note_target(context: &CallContext, method: &Method, params: Option<&Json>, ba
 /// The description of the only server for a client. It is unchanged if that server is transparent
 /// and the endpoint has no instructions of its own.
 async fn describe(view: &View, only: &Member, client: &CallContext) -> Result<Response, RpcError> {
-    match only.client.describe_to(client).await {
+    match only.client.describe(client).await {
         Ok(description) if view.transparent().is_some() => Ok(Response::from_result(&as_shown(
             view,
             description.json().clone(),

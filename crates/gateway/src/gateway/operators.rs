@@ -1,12 +1,11 @@
 //! The state of servers and endpoints, for operators.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_canonical::{
-    BackendClient, BackendState, BackendStatus, CanaryStatus, Endpoint, EndpointStatus,
-    MirrorStatus, ProcessOutput, RunningProcess,
+    BackendClient, BackendParts, BackendState, BackendStatus, CallContext, CanaryStatus, Endpoint,
+    EndpointStatus, MirrorStatus, ProcessOutput, RunningProcess,
 };
 use fanlight_protocol::Json;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
@@ -56,10 +55,10 @@ impl Gateway {
         &self,
     ) -> HashMap<String, (Option<CanaryStatus>, Option<MirrorStatus>)> {
         let topology = self.topology.load();
-        let versions = |client: &Arc<dyn BackendClient>| (client.canary(), client.mirror());
-        let all = topology
-            .clients()
-            .map(|client| (client.name().to_owned(), versions(client)));
+        let all = topology.clients().map(|client| {
+            let BackendParts { canary, mirror, .. } = client.parts();
+            (client.name().to_owned(), (canary, mirror))
+        });
         all.filter(|(_, (canary, mirror))| canary.is_some() || mirror.is_some())
             .collect()
     }
@@ -69,7 +68,7 @@ impl Gateway {
         let topology = self.topology.load();
         let all = topology
             .clients()
-            .map(|client| (client.name().to_owned(), client.endpoints()));
+            .map(|client| (client.name().to_owned(), client.parts().endpoints));
         all.filter(|(_, endpoints)| !endpoints.is_empty()).collect()
     }
 
@@ -122,7 +121,11 @@ impl Gateway {
         if !is_connected(&**client) {
             return Some(None);
         }
-        let description = timeout(topology.limits.timeout, client.describe()).await;
+        let description = timeout(
+            topology.limits.timeout,
+            client.describe(&CallContext::internal()),
+        )
+        .await;
         Some(
             description
                 .ok()
@@ -136,7 +139,7 @@ impl Gateway {
         let topology = self.topology.load();
         topology
             .clients()
-            .map(|client| (client.name().to_owned(), client.processes()))
+            .map(|client| (client.name().to_owned(), client.parts().processes))
             .collect()
     }
 
@@ -167,6 +170,9 @@ fn lacks(backend: &Member, kind: ListKind) -> bool {
 /// A connected server's description, if there is one without waiting.
 fn described(backend: &Member) -> Option<ServerDescription> {
     is_connected(&*backend.client)
-        .then(|| backend.client.describe().now_or_never())??
+        .then(|| {
+            let own = CallContext::internal();
+            backend.client.describe(&own).now_or_never()
+        })??
         .ok()
 }

@@ -8,9 +8,9 @@ use bytes::Bytes;
 
 use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller,
-    Decidable as _, Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent,
-    Pending, Principal, ServerMessage, ServerMessages, SessionKey, SignInWish, Unresolved,
+    BackendClient, BackendError, BackendState, BackendStatus, BackendTraits, Call, CallContext,
+    Caller, Decidable as _, Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver,
+    Parent, Pending, Principal, ServerMessage, ServerMessages, SessionKey, SignInWish, Unresolved,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
@@ -279,7 +279,7 @@ impl BackendClient for Fake {
         self.name
     }
 
-    fn describe(&self) -> Pending<'_, ServerDescription> {
+    fn describe<'a>(&'a self, _: &'a CallContext) -> Pending<'a, ServerDescription> {
         let description = match *self.down.lock().unwrap() {
             true => Err(unreachable()),
             false => self
@@ -353,7 +353,7 @@ impl BackendClient for Fake {
                 Some(_) => return Err(unreachable()),
                 None => {}
             }
-            self.describe().await?;
+            self.describe(&CallContext::internal()).await?;
             let honoured = self.honours(&listen.interest);
             let mut listeners = self.listeners.lock().unwrap();
             let number = listeners.begun;
@@ -374,8 +374,11 @@ impl BackendClient for Fake {
 
     fn end_session(&self, _: SessionKey) {}
 
-    fn knows_principals(&self) -> bool {
-        self.signed_in.lock().unwrap().is_some()
+    fn traits(&self) -> BackendTraits {
+        BackendTraits {
+            knows_principals: self.signed_in.lock().unwrap().is_some(),
+            ..BackendTraits::default()
+        }
     }
 
     fn status(&self) -> BackendStatus {

@@ -131,7 +131,8 @@ impl Topology {
                 !has_rules && guard.is_none() && naming.is_identity() && rewritings.is_empty();
             // Lists that are served while the server rests have to be kept here. Lists for
             // principals that have not signed in are made here.
-            let is_transparent = is_unchanged && !client.may_rest() && !client.knows_principals();
+            let traits = client.traits();
+            let is_transparent = is_unchanged && !traits.may_rest && !traits.knows_principals;
             let has_listed_tools_only =
                 has_rules || naming.renames_any() || rewritings.guard_arguments();
             Member {
@@ -375,7 +376,7 @@ impl Member {
     /// Whether this is the server's stand-in tool, and no rule withholds it.
     pub(crate) fn is_stand_in(&self, original: &str) -> bool {
         !self.can_withhold()
-            && self.client.stand_in() == Some(original)
+            && self.client.traits().stand_in == Some(original)
             && self.permits_tool(original)
             && !self.withholds(original)
     }

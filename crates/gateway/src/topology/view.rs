@@ -458,7 +458,7 @@ impl View {
         };
         Ok(backend
             .client_for(self.reader())
-            .describe()
+            .describe(&CallContext::internal())
             .await?
             .capabilities()
             .unwrap_or_else(Json::empty_object))

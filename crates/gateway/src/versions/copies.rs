@@ -246,10 +246,10 @@ impl Shared {
             client.status().state,
             BackendState::Down { .. } | BackendState::Failed { .. }
         );
-        if !is_down || client.knows_principals() {
+        if !is_down || client.traits().knows_principals {
             return Ok(false);
         }
-        client.describe().await?;
+        client.describe(&CallContext::internal()).await?;
         Ok(client.is_safe(copy).await)
     }
 

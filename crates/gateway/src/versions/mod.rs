@@ -24,9 +24,8 @@ use std::sync::Arc;
 
 use copies::Copies;
 use fanlight_canonical::{
-    BackendClient, BackendStatus, Call, CallContext, Caller, CanaryRule, CanaryStatus,
-    EndpointStatus, Listen, Listening, MirrorStatus, Pending, ProcessOutput, RunningProcess,
-    SessionKey,
+    BackendClient, BackendParts, BackendStatus, BackendTraits, Call, CallContext, Caller,
+    CanaryRule, CanaryStatus, Listen, Listening, Pending, ProcessOutput, SessionKey,
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response};
@@ -113,12 +112,8 @@ impl BackendClient for Versions {
         self.settings.server.name()
     }
 
-    fn describe(&self) -> Pending<'_, ServerDescription> {
-        self.settings.server.describe()
-    }
-
-    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
-        self.serving(&client.caller).describe_to(client)
+    fn describe<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        self.serving(&client.caller).describe(client)
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
@@ -161,23 +156,6 @@ impl BackendClient for Versions {
         self.settings.server.status()
     }
 
-    fn endpoints(&self) -> Vec<EndpointStatus> {
-        self.settings.server.endpoints()
-    }
-
-    fn canary(&self) -> Option<CanaryStatus> {
-        let Canary { client, rule, .. } = self.settings.canary.as_ref()?;
-        Some(CanaryStatus {
-            server: client.name().into(),
-            rule: Arc::<CanaryRule>::clone(rule),
-            status: client.status(),
-        })
-    }
-
-    fn mirror(&self) -> Option<MirrorStatus> {
-        self.copies.as_ref().map(Copies::status)
-    }
-
     fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
         self.settings.server.connection_made(since)
     }
@@ -186,20 +164,26 @@ impl BackendClient for Versions {
         self.settings.server.session_choice()
     }
 
-    fn may_rest(&self) -> bool {
-        self.settings.server.may_rest()
+    fn traits(&self) -> BackendTraits {
+        let all = || self.all().map(|version| version.traits());
+        BackendTraits {
+            may_rest: self.settings.server.traits().may_rest,
+            knows_principals: all().any(|version| version.knows_principals),
+            stand_in: all().find_map(|version| version.stand_in),
+        }
     }
 
-    fn knows_principals(&self) -> bool {
-        self.all().any(|version| version.knows_principals())
-    }
-
-    fn stand_in(&self) -> Option<&'static str> {
-        self.all().find_map(|version| version.stand_in())
-    }
-
-    fn processes(&self) -> Vec<RunningProcess> {
-        self.settings.server.processes()
+    fn parts(&self) -> BackendParts {
+        let canary = self.settings.canary.as_ref();
+        BackendParts {
+            canary: canary.map(|Canary { client, rule, .. }| CanaryStatus {
+                server: client.name().into(),
+                rule: Arc::<CanaryRule>::clone(rule),
+                status: client.status(),
+            }),
+            mirror: self.copies.as_ref().map(Copies::status),
+            ..self.settings.server.parts()
+        }
     }
 
     fn process_output(&self) -> ProcessOutput {

@@ -241,7 +241,7 @@ pub(crate) async fn send_to(
 }
 
 pub(crate) async fn revision(backend: &Backend) -> &'static str {
-    backend.describe().await.unwrap();
+    backend.describe(&CallContext::internal()).await.unwrap();
     assert!(matches!(backend.status().state, BackendState::Ready));
     backend.status().revision.unwrap()
 }

@@ -168,7 +168,7 @@ impl Checked {
                 version_of,
                 ..Server::default()
             };
-            match backend.describe().await {
+            match backend.describe(&CallContext::internal()).await {
                 Ok(description) => {
                     // Clients do not see the entries of a canary or mirror.
                     let is_shown = server.version_of.is_none();
@@ -416,7 +416,7 @@ async fn legacy_revision(backend: &dyn BackendClient) -> Option<String> {
         capabilities: Json::literal(r#"{"roots":{}}"#),
         ..(*CallContext::internal()).clone()
     };
-    let description = backend.describe_to(&client).await;
+    let description = backend.describe(&client).await;
     backend.end_session(session);
     let revision = description.ok()?.json().get("protocolVersion")?;
     Some(plain(&revision.as_str()?, 40))

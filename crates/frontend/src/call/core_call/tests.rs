@@ -4,7 +4,8 @@ use std::future::ready;
 
 use bytes::Bytes;
 use fanlight_canonical::{
-    BackendClient, BackendStatus, Call, Detail, Listen, Listening, Pending, SessionKey, Unresolved,
+    BackendClient, BackendStatus, Call, CallContext, Detail, Listen, Listening, Pending,
+    SessionKey, Unresolved,
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Message, Method, Notification};
@@ -35,7 +36,7 @@ impl BackendClient for Probe {
         "one"
     }
 
-    fn describe(&self) -> Pending<'_, ServerDescription> {
+    fn describe<'a>(&'a self, _: &'a CallContext) -> Pending<'a, ServerDescription> {
         Box::pin(ready(Ok(Json::empty_object().into())))
     }
 

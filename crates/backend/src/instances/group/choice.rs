@@ -9,15 +9,14 @@ use std::sync::Arc;
 use fanlight_protocol::Method;
 use smallvec::SmallVec;
 
-use super::member::Member;
-use crate::backend::Readiness;
+use super::super::instance::{Instance, Readiness};
 use crate::health::Item;
 
 /// The numbers of the endpoints that a request has been to.
 pub(super) type Tried = SmallVec<[u64; 4]>;
 
 /// Equally suitable endpoints.
-type Equals<'a> = SmallVec<[&'a Arc<Member>; 8]>;
+type Equals<'a> = SmallVec<[&'a Arc<Instance>; 8]>;
 
 /// The suitability of an endpoint; the first is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,19 +40,17 @@ impl Suitability {
 }
 
 /// The readiness of the best untried endpoint, if there is one.
-pub(super) fn best(members: &[Arc<Member>], tried: &[u64]) -> Option<Readiness> {
-    open(members, tried)
-        .map(|member| member.backend.readiness())
-        .min()
+pub(super) fn best(members: &[Arc<Instance>], tried: &[u64]) -> Option<Readiness> {
+    open(members, tried).map(|member| member.readiness()).min()
 }
 
 /// The less busy of two endpoints drawn from the most suitable ones. If an endpoint's trial is due
 /// and a request of this method can end it, that endpoint.
 pub(super) fn better_of_two(
-    members: &[Arc<Member>],
+    members: &[Arc<Instance>],
     tried: &[u64],
     method: &Method,
-) -> Option<Arc<Member>> {
+) -> Option<Arc<Instance>> {
     let may_try = Item::is_of(method);
     let (fit, trial) = best_suited(members, tried, may_try);
     if let Some(trial) = trial.filter(|_| may_try) {
@@ -71,10 +68,10 @@ pub(super) fn better_of_two(
 /// The most suitable endpoint with the highest value. It stays the same while the most suitable
 /// endpoints do.
 pub(super) fn of_key(
-    members: &[Arc<Member>],
+    members: &[Arc<Instance>],
     tried: &[u64],
     value: impl Fn(u64) -> u64,
-) -> Option<Arc<Member>> {
+) -> Option<Arc<Instance>> {
     let (fit, _) = best_suited(members, tried, true);
     fit.into_iter()
         .max_by_key(|member| value(member.number))
@@ -83,13 +80,13 @@ pub(super) fn of_key(
 
 /// The most suitable endpoints, and one of them whose trial is due.
 fn best_suited<'a>(
-    members: &'a [Arc<Member>],
+    members: &'a [Arc<Instance>],
     tried: &[u64],
     may_try: bool,
-) -> (Equals<'a>, Option<&'a Arc<Member>>) {
+) -> (Equals<'a>, Option<&'a Arc<Instance>>) {
     let (mut fit, mut trial, mut best) = (Equals::new(), None, Suitability::Down);
     for member in open(members, tried) {
-        let readiness = member.backend.readiness();
+        let readiness = member.readiness();
         let suitability = Suitability::of(readiness, may_try);
         if suitability < best {
             (fit, trial, best) = (Equals::new(), None, suitability);
@@ -102,7 +99,10 @@ fn best_suited<'a>(
     (fit, trial)
 }
 
-fn open<'a>(members: &'a [Arc<Member>], tried: &[u64]) -> impl Iterator<Item = &'a Arc<Member>> {
+fn open<'a>(
+    members: &'a [Arc<Instance>],
+    tried: &[u64],
+) -> impl Iterator<Item = &'a Arc<Instance>> {
     members
         .iter()
         .filter(|member| !member.is_leaving() && !tried.contains(&member.number))

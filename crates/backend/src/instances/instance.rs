@@ -1,38 +1,37 @@
-//! One server as the core sees it: its parts, the answers of each, and its life cycle.
+//! One instance of a server: its connections to one place with one set of credentials, and what a
+//! call needs there.
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, FailureDetails,
-    LIST_SETTLE, Listen, Listening, Pending, ProcessOutput, Remedy, RemedyKind, RunningProcess,
-    SessionKey, place_of,
+    BackendError, BackendState, BackendStatus, Call, CallContext, EndpointStatus, FailureDetails,
+    LIST_SETTLE, Pending, Remedy, RemedyKind, place_of,
 };
 use fanlight_fair::limit;
 use fanlight_http::client::{PoolSettings, TcpProbes};
-use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, implementation};
 use fanlight_telemetry::BackendTelemetry;
-use futures_util::future::BoxFuture;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use super::load::Load;
+use super::places::Place;
 use crate::connection::measured::Measured;
 use crate::connection::supervisor::{ConnectSettings, Phase, State, Target};
-use crate::health::Health;
+use crate::health::{Health, Item};
 use crate::process_log::ProcessLog;
-use crate::repeats::{self, Repeats};
+use crate::repeats;
 use crate::request::BackendContext;
-use crate::sessions::SessionPool;
 use crate::sessions::dispatcher::Dispatcher;
+use crate::sessions::{SessionPool, is_no_answer};
 use crate::settings::{
     BackendSettings, KnownServer, Secret, SessionPolicy, TelemetrySettings, TransportSettings,
-    process_log_kept, process_stop,
+    endpoint_of, process_stop,
 };
 use crate::subscriptions::{RegistrySettings, SessionSubscriptions, SubscriptionRegistry};
 use crate::tasks::TaskTranslation;
@@ -40,51 +39,49 @@ use crate::tasks::owners::TaskOwners;
 use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
 
-/// The number of [`process_stop`] waits until everything has ended: three
-/// for a process, and three for the processes that it left behind.
-const STOP_STEPS: u32 = 6;
-
 /// The interval of TCP probes on a silent connection to a server; the third without an answer closes it.
 const TCP_PROBE: Duration = Duration::from_secs(15);
 
 /// How long TCP may leave bytes sent to a server unacknowledged, on Linux.
 const TCP_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// One MCP server, kept connected.
-pub struct Backend {
+/// One instance of a server, kept connected. It ends when this is dropped.
+pub(super) struct Instance {
     name: Arc<str>,
+    /// The number of the instance, which is unique among the present and earlier instances of its
+    /// group.
+    pub(super) number: u64,
+    /// Set for one of several endpoints.
+    pub(super) place: Option<Place>,
+    pub(super) load: Load,
+    /// Whether the server no longer has the endpoint. It then gets only requests that belong to it.
+    is_leaving: AtomicBool,
     /// The configured transport.
     transport: &'static str,
-    pool: Arc<SessionPool>,
+    pub(super) pool: Arc<SessionPool>,
     /// Set for a server over HTTP.
     endpoint: Option<Arc<HttpEndpoint>>,
     calls: Arc<Dispatcher>,
-    tasks: Arc<TaskTranslation>,
-    /// Set for a server whose safe requests are repeated.
-    repeats: Option<Repeats>,
-    life: BackendLife,
+    pub(super) tasks: Arc<TaskTranslation>,
+    _end: DropGuard,
 }
 
-/// The data of one endpoint of a server that the server's settings do not have.
-pub(crate) struct Replica {
-    /// The number of the endpoint, which tells it from the server's others.
-    pub(crate) number: u64,
-    /// The fixed address; `None` resolves the host on connect.
-    pub(crate) address: Option<SocketAddr>,
-    /// The name in the log.
-    pub(crate) label: Arc<str>,
-    pub(crate) telemetry: BackendTelemetry,
+/// The parts that the instances of a group have in common.
+pub(super) struct Common {
+    pub(super) telemetry: BackendTelemetry,
     /// The owners of the tasks at all endpoints.
-    pub(crate) owners: Arc<TaskOwners>,
+    pub(super) owners: Arc<TaskOwners>,
     /// The sessions' subscriptions at all endpoints.
-    pub(crate) subscribed: Arc<SessionSubscriptions>,
+    pub(super) subscribed: Arc<SessionSubscriptions>,
     /// The output of processes besides messages.
-    pub(crate) process_log: Arc<ProcessLog>,
+    pub(super) process_log: Arc<ProcessLog>,
+    pub(super) tasks: TaskTracker,
+    pub(super) shutdown: CancellationToken,
 }
 
 /// Whether one of several endpoints can take a call. The variants are ordered, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Readiness {
+pub(super) enum Readiness {
     /// Its last calls got no answer, and one call may try it again.
     Trial,
     Ready,
@@ -94,71 +91,15 @@ pub(crate) enum Readiness {
     Down,
 }
 
-/// The life of a server's connections. It ends when the last reference to the [`Backend`] is
-/// dropped, or when it is stopped.
-#[derive(Clone, Debug)]
-pub struct BackendLife {
-    name: Arc<str>,
-    shutdown: CancellationToken,
-    tasks: TaskTracker,
-}
-
-impl Backend {
-    /// Begins to connect in the background. Cancelling `shutdown` ends the server as
-    /// [`Backend::stop`] does, but without waiting. Cancel it only when no request should still be
-    /// answered.
-    ///
-    /// Needs a tokio runtime around it.
-    pub fn start(settings: BackendSettings, shutdown: CancellationToken) -> Arc<Self> {
-        Self::resume(settings, None, shutdown)
-    }
-
-    /// Like [`Backend::start`], with facts about the server from an earlier run (`known`). They
-    /// apply until there is a connection.
-    pub fn resume(
+impl Instance {
+    /// Begins to connect in the background. `known` has facts about the server from an earlier run,
+    /// which apply until there is a connection. `place` has the number and the location of one of
+    /// several endpoints; the settings have its URL.
+    pub(super) fn start(
         settings: BackendSettings,
         known: Option<KnownServer>,
-        shutdown: CancellationToken,
-    ) -> Arc<Self> {
-        let log = Arc::new(ProcessLog::new(process_log_kept()));
-        Self::logging_to(log, settings, known, shutdown)
-    }
-
-    /// Like [`Backend::resume`], for a server whose processes share a log with others.
-    pub(crate) fn logging_to(
-        process_log: Arc<ProcessLog>,
-        settings: BackendSettings,
-        known: Option<KnownServer>,
-        shutdown: CancellationToken,
-    ) -> Arc<Self> {
-        let telemetry = settings
-            .telemetry
-            .clone()
-            .of(&settings.name, &settings.transport);
-        let owners = Arc::new(TaskOwners::new(
-            settings.limits.tasks,
-            settings.limits.task_state_bytes,
-        ));
-        let label = settings.name.as_str().into();
-        let subscribed = Arc::new(SessionSubscriptions::new(settings.limits.subscriptions));
-        let alone = Replica {
-            number: 0,
-            address: None,
-            label,
-            telemetry,
-            owners,
-            subscribed,
-            process_log,
-        };
-        Self::begin(settings, known, alone, shutdown)
-    }
-
-    /// Like [`Backend::resume`], for one endpoint of a server.
-    pub(crate) fn begin(
-        settings: BackendSettings,
-        known: Option<KnownServer>,
-        replica: Replica,
-        shutdown: CancellationToken,
+        place: Option<(u64, Place)>,
+        common: &Common,
     ) -> Arc<Self> {
         let BackendSettings {
             name,
@@ -185,26 +126,27 @@ impl Backend {
             is_asked_for_safe,
             names: _,
         } = settings;
-        let Replica {
-            number,
-            address,
-            label,
-            telemetry,
-            owners,
-            subscribed,
-            process_log,
-        } = replica;
         let name: Arc<str> = name.into();
-        let life_name = Arc::clone(&name);
-        let tasks = TaskTracker::new();
-        let shutdown = shutdown.child_token();
-        let root = recorder.root();
+        let (number, place) = place.unzip();
+        let number = number.unwrap_or_default();
+        let address = place.as_ref().and_then(|place| place.address);
+        let (label, telemetry) = match &place {
+            None => (Arc::clone(&name), common.telemetry.clone()),
+            Some(place) => (
+                format!("{name} ({place})").into(),
+                common
+                    .telemetry
+                    .of_replica(&endpoint_of(&transport), address),
+            ),
+        };
+        let (tasks, shutdown) = (common.tasks.clone(), common.shutdown.child_token());
+        let (root, end) = (recorder.root(), shutdown.clone());
         let shared = sessions == SessionPolicy::Shared;
         let registry = RegistrySettings {
             limit: limits.subscriptions,
             shared,
             settle: limit("listSettle", LIST_SETTLE),
-            records: subscribed,
+            records: Arc::clone(&common.subscribed),
             tasks: tasks.clone(),
             shutdown: shutdown.clone(),
         };
@@ -222,7 +164,7 @@ impl Backend {
                 Arc::clone(telemetry.metrics()),
             ),
             outages: Default::default(),
-            process_log,
+            process_log: Arc::clone(&common.process_log),
             memory: memory.of(&name),
             tasks: tasks.clone(),
             telemetry,
@@ -253,7 +195,7 @@ impl Backend {
             })
         };
         let sse_first = matches!(transport, TransportSettings::Sse { .. });
-        let place = match &transport {
+        let recorded_as = match &transport {
             TransportSettings::Http { url, headers } => {
                 let address = address
                     .map(|address| address.to_string())
@@ -308,7 +250,7 @@ impl Backend {
             timeouts,
             sse_first,
             own_info: implementation(),
-            place,
+            place: recorded_as,
             connections_made: watch::Sender::default(),
             starts: Measured::default(),
             shutdown: shutdown.clone(),
@@ -324,44 +266,27 @@ impl Backend {
         );
         let calls = Arc::new(calls);
         let translation = (Arc::clone(&calls), handles);
-        let owners = (owners, number);
-        let translation = TaskTranslation::new(
-            &name,
-            translation,
-            owners,
-            shared,
-            &limits,
-            tasks.clone(),
-            shutdown.clone(),
-        );
-        let life = BackendLife {
-            name: life_name,
-            shutdown,
-            tasks,
-        };
-        // With several endpoints, the code that chooses among them repeats requests.
-        let repeats = repeats.filter(|_| number == 0);
+        let owners = (Arc::clone(&common.owners), number);
+        let translation =
+            TaskTranslation::new(&name, translation, owners, shared, &limits, tasks, shutdown);
         Arc::new(Self {
             name,
+            number,
+            place,
+            load: Load::new(),
+            is_leaving: AtomicBool::new(false),
             transport,
             pool,
             endpoint,
             calls,
             tasks: translation,
-            repeats,
-            life,
+            _end: end.drop_guard(),
         })
-    }
-
-    /// Ends the connection and the child process; waits for their end, a few seconds at most.
-    /// Requests fail from now on.
-    pub async fn stop(&self) {
-        self.life.stop().await;
     }
 
     /// Sends the headers in `settings` from the next message on. The settings must be of the same
     /// server ([`BackendSettings::is_same_server`]); secrets in them may have been rotated.
-    pub fn use_credentials(&self, settings: &BackendSettings) {
+    pub(super) fn use_credentials(&self, settings: &BackendSettings) {
         let Some((endpoint, headers)) = self.endpoint.as_ref().zip(settings.transport.headers())
         else {
             return;
@@ -373,8 +298,40 @@ impl Backend {
         let _ = self.pool.base().at_rest();
     }
 
+    /// Sends a request to one of several endpoints, and learns from the outcome. It was sent
+    /// `earlier` times before.
+    pub(super) async fn request(&self, call: Call, earlier: u32) -> Result<Response, BackendError> {
+        if self.place.is_none() {
+            return self.send(call, earlier).await;
+        }
+        let running = self.load.begin(Item::is_of(&call.method));
+        let outcome = self.send(call, earlier).await;
+        // Perhaps no call comes here for a while, and nothing else would notice the loss.
+        if outcome
+            .as_ref()
+            .is_err_and(|error| error.is_unreachable() || *error == BackendError::ClosedEarly)
+        {
+            self.pool.health().doubt();
+        }
+        match &outcome {
+            Ok(_) => running.answered(),
+            Err(error) if is_no_answer(error) => running.failed(),
+            Err(_) => drop(running),
+        }
+        outcome
+    }
+
+    /// Whether the server no longer has the endpoint.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_leaving(&self, is_leaving: bool) {
+        self.is_leaving.store(is_leaving, Ordering::Relaxed);
+    }
+
     /// Sends a request that was sent `earlier` times before.
-    pub(crate) fn send(&self, call: Call, earlier: u32) -> Pending<'_, Response> {
+    pub(super) fn send(&self, call: Call, earlier: u32) -> Pending<'_, Response> {
         if self.tasks.concerns(&call) {
             return Box::pin(self.tasks.request(call));
         }
@@ -384,7 +341,7 @@ impl Backend {
     /// Whether repeating the request is harmless. A call that may make a task is not: nobody would
     /// know of the first task. A tool counts by its hint in a list that is at most `oldest` old;
     /// the list is read if necessary.
-    pub(crate) async fn does_no_harm(&self, call: &Call, oldest: Duration) -> bool {
+    pub(super) async fn does_no_harm(&self, call: &Call, oldest: Duration) -> bool {
         let could_be = repeats::could_be_safe(call);
         if !could_be || call.method != Method::CallTool {
             return could_be;
@@ -403,7 +360,7 @@ impl Backend {
 
     /// Whether a request that may have run may be repeated. Asks the server's current tool list,
     /// and waits for a reconnect if necessary.
-    pub(crate) async fn may_repeat(&self, call: &Call) -> bool {
+    pub(super) async fn may_repeat(&self, call: &Call) -> bool {
         let reads = call.method != Method::CallTool;
         (reads
             || self
@@ -416,7 +373,7 @@ impl Backend {
     }
 
     /// Whether a call could be sent now.
-    pub(crate) fn readiness(&self) -> Readiness {
+    pub(super) fn readiness(&self) -> Readiness {
         match &self.pool.base().state.borrow().phase {
             Phase::Ready(connection) if !connection.is_lost() => {
                 match self.pool.health().trial_is_due() {
@@ -433,236 +390,50 @@ impl Backend {
     }
 
     /// Whether there is a connection; calls may still get no answer.
-    pub(crate) fn is_connected(&self) -> bool {
+    pub(super) fn is_connected(&self) -> bool {
         matches!(self.pool.base().state.borrow().verdict(), Some(Ok(_)))
     }
 
-    /// Has the connection checked at once, because a request failed as if it were gone.
-    pub(crate) fn doubt(&self) {
-        self.pool.health().doubt();
-    }
-
     /// Observes changes of the connection state.
-    pub(crate) fn state(&self) -> watch::Receiver<State> {
+    pub(super) fn state(&self) -> watch::Receiver<State> {
         self.pool.base().state.clone()
     }
 
-    /// Whether clients wait for anything here, or would lose anything with it.
-    pub(crate) fn is_needed(&self) -> bool {
-        self.pool.is_needed()
-    }
-
-    /// Whether the client's requests run on a connection of their own. Waits until it is clear
-    /// whether the server has one for it.
-    pub(crate) async fn has_own_connection(
+    /// Forwards a notification of a client.
+    pub(super) async fn notify(
         &self,
+        notification: &Notification,
         client: &CallContext,
-    ) -> Result<bool, BackendError> {
-        self.pool.has_own_connection_for(client).await
-    }
-
-    /// Starts the server's process if it rests. Called when another process of the server is in
-    /// use, whose lists may be newer.
-    pub(crate) fn wake(&self) {
-        self.pool.wake();
-    }
-
-    /// The output of its processes.
-    pub(crate) fn process_log(&self) -> &Arc<ProcessLog> {
-        self.pool.process_log()
-    }
-
-    /// Whether the client's session has a connection of its own.
-    pub(crate) fn has_session(&self, client: &CallContext) -> bool {
-        self.pool.has_session(client)
-    }
-
-    /// Repeats the subscriptions of a client's session that moved here from another endpoint.
-    /// Returns the new ones.
-    pub(crate) async fn subscribe_again(
-        &self,
-        client: &CallContext,
-    ) -> Result<Vec<Arc<str>>, BackendError> {
-        self.pool.subscribe_again(client).await
-    }
-
-    /// Ends a client's session here, because it goes on at another endpoint.
-    pub(crate) fn leave_session(&self, session: SessionKey) {
-        self.pool.leave_session(session);
-    }
-
-    /// Whether any client has a connection of its own here.
-    pub(crate) fn has_clients(&self) -> bool {
-        self.pool.has_clients()
-    }
-
-    /// Facts about the server, for a later run.
-    pub fn known(&self) -> Option<KnownServer> {
-        self.pool.known()
-    }
-
-    /// A handle that can end the server but does not keep it alive.
-    pub fn life(&self) -> BackendLife {
-        self.life.clone()
-    }
-}
-
-/// The error of a server whose configuration refers to a missing value.
-fn incomplete(why: String) -> BackendError {
-    let text = "add it; set a variable in Fanlight's environment and restart Fanlight, or give the variable a default, as in \
-                `${NAME:-default}`";
-    let remedy = Remedy {
-        kind: RemedyKind::Configuration,
-        text: text.into(),
-    };
-    let details = FailureDetails {
-        remedy: Some(remedy),
-        ..FailureDetails::default()
-    };
-    BackendError::Unreachable { reason: why }.with_details(details)
-}
-
-impl BackendLife {
-    pub(crate) fn new(name: &Arc<str>, shutdown: CancellationToken) -> Self {
-        Self {
-            name: Arc::clone(name),
-            shutdown,
-            tasks: TaskTracker::new(),
-        }
-    }
-
-    /// Runs a task that [`Self::stop`] waits for; it must end with the server.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(task);
-    }
-
-    /// The server's configured name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Waits until nothing uses the server, or it has been stopped.
-    pub async fn unused(&self) {
-        self.shutdown.cancelled().await;
-    }
-
-    /// See [`Backend::stop`].
-    pub async fn stop(&self) {
-        self.end();
-        if timeout(process_stop() * STOP_STEPS, self.tasks.wait())
-            .await
-            .is_err()
+    ) -> Result<(), BackendError> {
+        let Some(lease) = self.pool.of_session(client) else {
+            self.pool.tell_later(client, notification);
+            return Ok(());
+        };
+        let Some(request) = &client.request else {
+            return lease.connection.notify(notification).await;
+        };
+        match request
+            .at(&self.name)
+            .and_then(|named| named.rename(notification))
         {
-            tracing::warn!(backend = self.name(), "server did not stop in time");
+            Some(renamed) => lease.connection.notify(&renamed).await,
+            None => Ok(()),
         }
     }
 
-    pub(crate) fn end(&self) {
-        self.shutdown.cancel();
-        self.tasks.close();
-    }
-}
-
-impl Drop for Backend {
-    fn drop(&mut self) {
-        self.life.end();
-    }
-}
-
-impl BackendClient for Backend {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn describe(&self) -> Pending<'_, ServerDescription> {
-        Box::pin(self.pool.describe())
-    }
-
-    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
-        Box::pin(self.pool.describe_to(client))
-    }
-
-    fn request(&self, call: Call) -> Pending<'_, Response> {
-        match &self.repeats {
-            Some(repeats) if repeats::could_be_safe(&call) => Box::pin(async move {
-                let first = |call| async move {
-                    let is_safe = self.does_no_harm(&call, Duration::MAX).await;
-                    (is_safe, self.send(call, 0).await)
-                };
-                let again = |call| async move {
-                    match self.may_repeat(&call).await {
-                        true => self.send(call, 1).await,
-                        false => Err(repeats::no_longer_safe()),
-                    }
-                };
-                repeats
-                    .send(call, self.calls.timeouts.call, first, again)
-                    .await
-            }),
-            _ => self.send(call, 0),
-        }
-    }
-
-    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
-        Box::pin(self.does_no_harm(call, repeats::RECENTLY))
-    }
-
-    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
-        Box::pin(self.tasks.listen(listen))
-    }
-
-    fn notify<'a>(
-        &'a self,
-        notification: &'a Notification,
-        client: &'a CallContext,
-    ) -> Pending<'a, ()> {
-        Box::pin(async move {
-            let Some(lease) = self.pool.of_session(client) else {
-                self.pool.tell_later(client, notification);
-                return Ok(());
-            };
-            let Some(request) = &client.request else {
-                return lease.connection.notify(notification).await;
-            };
-            match request
-                .at(&self.name)
-                .and_then(|named| named.rename(notification))
-            {
-                Some(renamed) => lease.connection.notify(&renamed).await,
-                None => Ok(()),
-            }
+    /// The status of one of several endpoints.
+    pub(super) fn endpoint_status(&self) -> Option<EndpointStatus> {
+        Some(EndpointStatus {
+            place: self.place.as_ref()?.to_string(),
+            state: self.status().state,
+            running: self.load.running(),
+            latency: self.load.latency(),
+            is_leaving: self.is_leaving(),
         })
     }
 
-    fn continue_session(&self, client: &Arc<CallContext>) {
-        self.pool.continue_session(client);
-    }
-
-    fn end_session(&self, session: SessionKey) {
-        self.pool.end_session(session);
-    }
-
-    fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
-        Box::pin(self.pool.connection_made(since))
-    }
-
-    fn session_choice(&self) -> Pending<'_, Option<String>> {
-        Box::pin(self.pool.session_choice())
-    }
-
-    fn may_rest(&self) -> bool {
-        self.pool.may_rest()
-    }
-
-    fn processes(&self) -> Vec<RunningProcess> {
-        self.pool.process_log().running()
-    }
-
-    fn process_output(&self) -> ProcessOutput {
-        self.pool.process_log().output()
-    }
-
-    fn status(&self) -> BackendStatus {
+    /// The state of its own connection.
+    pub(super) fn status(&self) -> BackendStatus {
         let state = self.pool.base().state.borrow();
         let attempt = match &state.phase {
             Phase::Connecting { attempt, .. } => Some(attempt),
@@ -714,4 +485,19 @@ impl BackendClient for Backend {
             },
         }
     }
+}
+
+/// The error of a server whose configuration refers to a missing value.
+fn incomplete(why: String) -> BackendError {
+    let text = "add it; set a variable in Fanlight's environment and restart Fanlight, or give the variable a default, as in \
+                `${NAME:-default}`";
+    let remedy = Remedy {
+        kind: RemedyKind::Configuration,
+        text: text.into(),
+    };
+    let details = FailureDetails {
+        remedy: Some(remedy),
+        ..FailureDetails::default()
+    };
+    BackendError::Unreachable { reason: why }.with_details(details)
 }

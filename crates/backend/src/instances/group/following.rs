@@ -6,18 +6,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fanlight_canonical::{
-    BackendClient as _, BackendError, Interest, Listen, Listening, ListeningGuard,
-};
+use fanlight_canonical::{BackendError, Interest, Listen, Listening, ListeningGuard};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::super::instance::Instance;
 use super::Group;
-use super::member::Member;
 
 /// The interests at each endpoint, by its number.
-type Plan = BTreeMap<u64, (Arc<Member>, Interest)>;
+type Plan = BTreeMap<u64, (Arc<Instance>, Interest)>;
 
 /// Listening that lasts while this is kept.
 struct Listened {
@@ -37,8 +35,8 @@ pub(super) async fn listen(group: &Arc<Group>, listen: Listen) -> Result<Listeni
         follow(Arc::downgrade(group), changes, listen, listened),
         end.clone(),
     );
-    let shutdown = group.shutdown.clone();
-    group.life.spawn(async move {
+    let shutdown = group.common.shutdown.clone();
+    group.common.tasks.spawn(async move {
         tokio::select! {
             () = ended.cancelled() => {}
             () = shutdown.cancelled() => {}
@@ -70,9 +68,7 @@ async fn follow(
         let Ok(plan) = plan(&group, &listen) else {
             continue;
         };
-        let is_usable = plan
-            .values()
-            .all(|(member, _)| member.backend.is_connected());
+        let is_usable = plan.values().all(|(member, _)| member.is_connected());
         if !is_usable {
             continue;
         }
@@ -90,7 +86,7 @@ async fn follow(
             }
             Err(error) => {
                 has_failed = true;
-                tracing::debug!(backend = &*group.name, %error, "not listening at another endpoint");
+                tracing::debug!(backend = group.settings.name, %error, "not listening at another endpoint");
             }
         }
     }
@@ -103,11 +99,7 @@ fn plan(group: &Group, listen: &Listen) -> Result<Plan, BackendError> {
     let of_session = client
         .session()
         .and_then(|session| group.of_session(&members, client, session, &[]));
-    let connected = || {
-        group
-            .primary()
-            .filter(|primary| primary.backend.is_connected())
-    };
+    let connected = || group.primary().filter(|primary| primary.is_connected());
     let main = of_session
         .or_else(connected)
         .or_else(|| members.first().cloned())
@@ -119,7 +111,7 @@ fn plan(group: &Group, listen: &Listen) -> Result<Plan, BackendError> {
     };
     let mut plan = Plan::from([(number, (main, interest))]);
     for task in &listen.interest.tasks {
-        let home = group.owners.endpoint_of(task, &client.caller);
+        let home = group.common.owners.endpoint_of(task, &client.caller);
         let home = members.iter().find(|member| Some(member.number) == home);
         let (_, interest) = match home {
             Some(home) => plan
@@ -143,7 +135,7 @@ async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
     };
     for (member, interest) in plan.values() {
         let listening = member
-            .backend
+            .tasks
             .listen(Listen {
                 interest: interest.clone(),
                 ..listen.clone()
@@ -172,13 +164,13 @@ async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
 
 /// Repeats a session's subscriptions from another endpoint at its current one.
 async fn subscribe_again(
-    mut plan: impl Iterator<Item = &(Arc<Member>, Interest)>,
+    mut plan: impl Iterator<Item = &(Arc<Instance>, Interest)>,
     listen: &Listen,
 ) -> Result<(), BackendError> {
     let Some((member, _)) = plan.find(|(_, interest)| interest.session) else {
         return Ok(());
     };
-    let uris = member.backend.subscribe_again(&listen.context).await?;
+    let uris = member.pool.subscribe_again(&listen.context).await?;
     // The resources may have changed without a subscription. Messages that do not fit are lost, as
     // any notification.
     let changed = Interest {

@@ -8,29 +8,28 @@
 //! separates its sessions.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendStatus, Call, CallContext, Interest, Listen, Listening,
-    Pending, Principal, ProcessOutput, RunningProcess, ServerMessage, ServerMessages, SessionKey,
+    BackendError, Call, CallContext, Interest, Listen, Listening, Principal, ServerMessage,
+    ServerMessages,
 };
-use fanlight_protocol::result::{ServerDescription, is_private};
-use fanlight_protocol::{Method, Notification, Response, RpcError, code};
-use futures_util::future::BoxFuture;
+use fanlight_protocol::result::is_private;
+use fanlight_protocol::{Method, Response, RpcError, code};
 use parking_lot::Mutex;
-use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::group::{Group, is_about_one_task};
 use super::members::{Lease, Members, Own};
-use crate::backend::{Backend, BackendLife};
+use super::{ServerParts, unused};
 use crate::sessions::is_for_all;
 use crate::settings::{BackendSettings, KnownServer, Serves};
 use crate::tasks::UNKNOWN_TASK;
 
-/// An MCP server over stdio with one process per principal.
-pub struct BackendApart {
-    base: Arc<Backend>,
-    members: Members,
+/// The processes of a server over stdio: one per principal, and the base.
+pub(super) struct Processes {
+    pub(super) base: Arc<Group>,
+    pub(super) members: Box<Members>,
     waiting: Arc<Waiting>,
     private: Arc<PrivateLists>,
 }
@@ -53,8 +52,8 @@ struct Table {
 struct Waiter {
     id: u64,
     listen: Listen,
-    /// The number of the member at which it listens; 0 for none so far.
-    at: u64,
+    /// The process at which it listens, too, if there is one.
+    at: Weak<Group>,
     end: CancellationToken,
 }
 
@@ -66,19 +65,16 @@ struct WaiterGuard {
     _end: DropGuard,
 }
 
-impl BackendApart {
-    /// Begins to start the base, as [`Backend::resume`] does. At most `settings.limits.sessions`
-    /// principals have a process at the same time. `shutdown` ends all of them.
-    ///
-    /// Needs a tokio runtime around it.
-    pub fn start(
+impl Processes {
+    /// Begins to start the base. At most `settings.limits.sessions` principals have a process at
+    /// the same time.
+    pub(super) fn start(
         settings: BackendSettings,
         known: Option<KnownServer>,
-        shutdown: &CancellationToken,
-    ) -> Arc<Self> {
-        let (shutdown, longest) = (shutdown.child_token(), settings.timeouts.session_idle);
-        let idle = settings.processes.idle.unwrap_or(longest).min(longest);
-        let base = Backend::resume(settings.clone(), known, shutdown.clone());
+        server: &Arc<ServerParts>,
+    ) -> Self {
+        let idle = unused(&settings);
+        let base = Group::start(settings.clone(), known, None, server);
         let mut of_one = settings;
         let processes = &mut of_one.processes;
         processes.serves = Serves::One;
@@ -88,32 +84,12 @@ impl BackendApart {
             processes.keeps_lists,
             processes.rests_while_known,
         ) = (false, false, false);
-        let members = Members::new(of_one, Arc::clone(base.process_log()), shutdown.clone());
-        let (life, life_of_base) = (members.life.clone(), base.life());
-        let itself = Arc::new(Self {
+        Self {
             base,
-            members,
+            members: Box::new(Members::new(of_one, server, idle)),
             waiting: Arc::default(),
             private: Arc::default(),
-        });
-        let of = Arc::downgrade(&itself);
-        life.spawn(async move {
-            shutdown
-                .run_until_cancelled(Members::tend(of, idle, |of: &Self| &of.members))
-                .await;
-            life_of_base.stop().await;
-        });
-        itself
-    }
-
-    /// The base, which serves lists.
-    pub fn base(&self) -> &Arc<Backend> {
-        &self.base
-    }
-
-    /// A handle that can end the server but does not keep it alive.
-    pub fn life(&self) -> BackendLife {
-        self.members.life.clone()
+        }
     }
 
     /// The process of a client's principal; `None` if the base has a connection of its own for the
@@ -132,19 +108,15 @@ impl BackendApart {
         )?;
         self.base.wake();
         self.waiting
-            .with(principal, |waiter| self.attach(waiter, &lease));
+            .with(principal, |waiter| self.attach(waiter, &lease.group));
         Ok(Some(lease))
     }
 
     /// Sends a request to its principal's process.
     async fn ask(&self, call: Call) -> Result<Response, BackendError> {
         let CallContext { caller, .. } = &*call.context;
-        let is_about_task = matches!(
-            call.method,
-            Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask
-        );
         // Without a process there is no task, so none is started just to be asked.
-        if is_about_task
+        if is_about_one_task(&call.method)
             && !caller.is_gateway()
             && self.members.existing(caller.principal()).is_none()
             && !self.base.has_own_connection(&call.context).await?
@@ -155,13 +127,16 @@ impl BackendApart {
             )));
         }
         match self.of(&call.context).await? {
-            Some(lease) => lease.backend.request(call).await,
+            Some(lease) => lease.group.request(call).await,
             None => self.base.request(call).await,
         }
     }
 
-    /// Reads a list, from the principal's process if the list is private.
-    async fn list(&self, call: Call) -> Result<Response, BackendError> {
+    /// Sends a request to its principal's process, or to the base if the answer is for all.
+    pub(super) async fn request(&self, call: Call) -> Result<Response, BackendError> {
+        if !is_for_all(&call.method) {
+            return self.ask(call).await;
+        }
         if self.private.has(&call.method) && !call.context.caller.is_gateway() {
             return self.ask(call).await;
         }
@@ -180,27 +155,37 @@ impl BackendApart {
         }
     }
 
-    /// Lets a client listen at its principal's process, too, unless it already does.
-    fn attach(&self, waiter: &mut Waiter, lease: &Lease) {
-        if std::mem::replace(&mut waiter.at, lease.number) == lease.number {
-            return;
+    /// Whether a repetition of the call does no harm, by the shared tool list.
+    pub(super) async fn is_safe(&self, call: &Call) -> bool {
+        let is_told = call.method != Method::CallTool || !self.private.has(&Method::ListTools);
+        is_told && self.base.is_safe(call).await
+    }
+
+    /// Begins to listen for a client.
+    pub(super) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
+        if listen.context.caller.is_gateway() {
+            // Fanlight listens to changes of everybody's lists.
+            self.members
+                .watchers
+                .add(self.private.tell(&listen.messages));
+            return self.base.listen(listen).await;
         }
-        let listen = Listen {
-            messages: self.private.tell(&waiter.listen.messages),
-            ..waiter.listen.clone()
-        };
-        let (listening, life, end) = (
-            self.members.listen(lease, listen),
-            lease.life.clone(),
-            waiter.end.clone(),
-        );
-        self.members.life.spawn(async move {
-            tokio::select! {
-                () = listening => {}
-                () = life.unused() => {}
-                () = end.cancelled() => {}
-            }
-        });
+        match listen.interest.is_about_lists_and_session() {
+            true => self.listen_to_base(listen).await,
+            false => self.listen_apart(listen).await,
+        }
+    }
+
+    /// Lets a client listen at its principal's process, too, unless it already does.
+    fn attach(&self, waiter: &mut Waiter, group: &Arc<Group>) {
+        let at = std::mem::replace(&mut waiter.at, Arc::downgrade(group));
+        if !std::ptr::eq(at.as_ptr(), Arc::as_ptr(group)) {
+            let listen = Listen {
+                messages: self.private.tell(&waiter.listen.messages),
+                ..waiter.listen.clone()
+            };
+            self.members.listen(group, listen, (waiter.end.clone(), ()));
+        }
     }
 
     /// Listens for a client whose interests do not need its principal's process.
@@ -213,7 +198,7 @@ impl BackendApart {
         let id = self.waiting.add(Waiter {
             id: 0,
             listen,
-            at: 0,
+            at: Weak::new(),
             end: end.clone(),
         });
         let honoured = std::mem::take(&mut listening.honoured);
@@ -225,7 +210,7 @@ impl BackendApart {
         };
         if let Some(lease) = self.members.existing(&guard.principal) {
             self.waiting
-                .with(&guard.principal, |waiter| self.attach(waiter, &lease));
+                .with(&guard.principal, |waiter| self.attach(waiter, &lease.group));
         }
         Ok(Listening::new(honoured, (listening, guard)))
     }
@@ -240,7 +225,7 @@ impl BackendApart {
             messages: self.private.tell(&listen.messages),
             ..listen.clone()
         };
-        let own = lease.backend.listen(told).await?;
+        let own = lease.group.listen(told).await?;
         let lists = Interest {
             lists: listen.interest.lists,
             session: listen.interest.session,
@@ -264,94 +249,6 @@ impl BackendApart {
             ..own.honoured.clone()
         };
         Ok(Listening::new(honoured, (own, of_base, lease)))
-    }
-}
-
-impl Drop for BackendApart {
-    fn drop(&mut self) {
-        self.members.life.end();
-    }
-}
-
-impl BackendClient for BackendApart {
-    fn name(&self) -> &str {
-        self.base.name()
-    }
-
-    fn describe(&self) -> Pending<'_, ServerDescription> {
-        self.base.describe()
-    }
-
-    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
-        self.base.describe_to(client)
-    }
-
-    fn request(&self, call: Call) -> Pending<'_, Response> {
-        match is_for_all(&call.method) {
-            true => Box::pin(self.list(call)),
-            false => Box::pin(self.ask(call)),
-        }
-    }
-
-    /// Decides by the shared tool list.
-    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
-        let is_told = call.method != Method::CallTool || !self.private.has(&Method::ListTools);
-        Box::pin(async move { is_told && self.base.is_safe(call).await })
-    }
-
-    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
-        if listen.context.caller.is_gateway() {
-            // Fanlight listens to changes of everybody's lists.
-            self.members
-                .watchers
-                .add(self.private.tell(&listen.messages));
-            return self.base.listen(listen);
-        }
-        match listen.interest.is_about_lists_and_session() {
-            true => Box::pin(self.listen_to_base(listen)),
-            false => Box::pin(self.listen_apart(listen)),
-        }
-    }
-
-    fn notify<'a>(
-        &'a self,
-        notification: &'a Notification,
-        client: &'a CallContext,
-    ) -> Pending<'a, ()> {
-        self.base.notify(notification, client)
-    }
-
-    fn end_session(&self, session: SessionKey) {
-        self.base.end_session(session);
-        self.members
-            .servers()
-            .iter()
-            .for_each(|server| server.client().end_session(session));
-    }
-
-    fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
-        self.base.connection_made(since)
-    }
-
-    fn session_choice(&self) -> Pending<'_, Option<String>> {
-        self.base.session_choice()
-    }
-
-    fn may_rest(&self) -> bool {
-        self.base.may_rest()
-    }
-
-    fn processes(&self) -> Vec<RunningProcess> {
-        self.base.processes()
-    }
-
-    /// The output of all processes, which share a log.
-    fn process_output(&self) -> ProcessOutput {
-        self.base.process_output()
-    }
-
-    fn status(&self) -> BackendStatus {
-        self.base.status()
     }
 }
 

@@ -21,7 +21,7 @@ const MOST: usize = 64;
 
 /// The location of one endpoint.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(super) struct Place {
     pub(super) url: Arc<str>,
     /// The fixed address; `None` resolves the host on connect.
     pub(super) address: Option<SocketAddr>,
@@ -39,7 +39,7 @@ impl fmt::Display for Place {
 
 /// The current locations of a server's endpoints; empty while unknown.
 #[derive(Clone)]
-pub(crate) struct Places(pub(super) watch::Receiver<Arc<[Place]>>);
+pub(super) struct Places(pub(super) watch::Receiver<Arc<[Place]>>);
 
 /// Looks up hosts.
 struct Watching {
@@ -55,7 +55,7 @@ impl Places {
     /// while anybody has this.
     ///
     /// Needs a tokio runtime around it.
-    pub(crate) fn of(settings: &BackendSettings) -> Option<Self> {
+    pub(super) fn of(settings: &BackendSettings) -> Option<Self> {
         let Endpoints { urls, resolve } = &settings.endpoints;
         let place = |url: &String| Place {
             url: url.as_str().into(),

@@ -1,0 +1,553 @@
+//! The instances of a server with one set of credentials: one, or one for each of several equal
+//! endpoints, and the choice of the endpoint for each request.
+//!
+//! | request | endpoint |
+//! |---|---|
+//! | of a session | the one that opened the session; before that, one that follows from the session's key |
+//! | about a task | the one that made the task; if unknown, those that answer, in turn |
+//! | for a list | the primary one while it answers, so that pages and lists belong together |
+//! | any other | the better one of two that are drawn (`choice`) |
+//!
+//! A request that certainly did not run, because its endpoint was unreachable, goes to another one
+//! at once. No other request is repeated, unless the server's `retry` allows it.
+//!
+//! `tower`'s `balance` and `load` have the same choice and the same latency estimate, but treat all
+//! services as equal. Here a session, task or list names its endpoint, an unresponsive endpoint
+//! gets one trial call, and a repeated request leaves out the endpoints it has been to. Without
+//! these parts, some twenty lines of tower would remain.
+
+mod choice;
+mod following;
+mod tending;
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use fanlight_canonical::{
+    BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening, Pending,
+    SessionKey,
+};
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Method, Notification, Response, code};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::ServerParts;
+use super::instance::{Common, Instance, Readiness};
+use super::places::Places;
+use crate::repeats::{self, Repeats};
+use crate::settings::{BackendSettings, KnownServer};
+use crate::subscriptions::SessionSubscriptions;
+use crate::tasks::owners::TaskOwners;
+use choice::Tried;
+
+/// The instances of a server with one set of credentials. They end when this is dropped.
+pub(super) struct Group {
+    server: Arc<ServerParts>,
+    /// The settings of each instance, except for its URL.
+    pub(super) settings: BackendSettings,
+    common: Common,
+    /// The only instance, unless the server has several endpoints.
+    pub(super) only: Option<Arc<Instance>>,
+    /// The endpoints in the order of the configuration. After them come former endpoints that still
+    /// have sessions, tasks or calls.
+    pub(super) members: ArcSwap<Vec<Arc<Instance>>>,
+    /// The endpoint for lists.
+    primary: ArcSwapOption<Primary>,
+    /// Notified when an endpoint is added, removed or changes its state, and when a session has
+    /// left one.
+    changes: watch::Sender<()>,
+    /// Distributes sessions.
+    hasher: RandomState,
+    next_number: AtomicU64,
+    _end: DropGuard,
+}
+
+/// The endpoint for lists.
+struct Primary {
+    member: Arc<Instance>,
+    since: Instant,
+}
+
+impl Group {
+    /// Begins to connect in the background: to all endpoints at `places`, or to the only one.
+    /// `known` has facts about the only one from an earlier run.
+    pub(super) fn start(
+        settings: BackendSettings,
+        known: Option<KnownServer>,
+        places: Option<Places>,
+        server: &Arc<ServerParts>,
+    ) -> Arc<Self> {
+        let shutdown = server.shutdown.child_token();
+        let (limits, end) = (&settings.limits, shutdown.clone().drop_guard());
+        let telemetry = settings.telemetry.clone();
+        let common = Common {
+            telemetry: telemetry.of(&settings.name, &settings.transport),
+            owners: Arc::new(TaskOwners::new(limits.tasks, limits.task_state_bytes)),
+            subscribed: Arc::new(SessionSubscriptions::new(limits.subscriptions)),
+            process_log: Arc::clone(&server.process_log),
+            tasks: server.tasks.clone(),
+            shutdown,
+        };
+        let only = match &places {
+            Some(_) => None,
+            None => Some(Instance::start(settings.clone(), known, None, &common)),
+        };
+        let group = Arc::new(Self {
+            server: Arc::clone(server),
+            settings,
+            common,
+            members: ArcSwap::from_pointee(only.iter().cloned().collect()),
+            only,
+            primary: ArcSwapOption::empty(),
+            changes: watch::Sender::default(),
+            hasher: RandomState::default(),
+            next_number: AtomicU64::new(1),
+            _end: end,
+        });
+        places.into_iter().for_each(|places| group.tend(places));
+        group
+    }
+
+    fn tell(&self) {
+        self.changes.send_replace(());
+    }
+
+    /// Waits until an endpoint can be used, or certainly none can.
+    async fn settle(&self) {
+        let mut changes = self.changes.subscribe();
+        let settled = async {
+            loop {
+                changes.mark_unchanged();
+                let best = choice::best(&self.members.load(), &[]);
+                if best.is_some_and(|readiness| readiness != Readiness::Connecting)
+                    || changes.changed().await.is_err()
+                {
+                    return;
+                }
+            }
+        };
+        let _ = timeout(self.settings.timeouts.connect, settled).await;
+    }
+
+    /// The first endpoint of a request that is not about a task.
+    async fn first(&self, call: &Call) -> Option<Arc<Instance>> {
+        if self.only.is_some() {
+            return self.only.clone();
+        }
+        if choice::best(&self.members.load(), &[]).is_none_or(|best| best == Readiness::Connecting)
+        {
+            Box::pin(self.settle()).await;
+        }
+        self.choose(call, &[])
+    }
+
+    /// The endpoint of a request, except for those in `tried`.
+    fn choose(&self, call: &Call, tried: &[u64]) -> Option<Arc<Instance>> {
+        let members = self.members.load();
+        if let Some(session) = call.context.session() {
+            return self.of_session(&members, &call.context, session, tried);
+        }
+        if call.method.is_list()
+            && let Some(primary) = self
+                .primary()
+                .filter(|primary| tried.is_empty() && primary.is_connected())
+        {
+            return Some(primary);
+        }
+        choice::better_of_two(&members, tried, &call.method)
+    }
+
+    /// The endpoint of a client's session.
+    fn of_session(
+        &self,
+        members: &[Arc<Instance>],
+        client: &CallContext,
+        session: SessionKey,
+        tried: &[u64],
+    ) -> Option<Arc<Instance>> {
+        let has_it = |member: &&Arc<Instance>| {
+            !tried.contains(&member.number) && member.pool.has_session(client)
+        };
+        match members.iter().find(has_it) {
+            Some(member) => Some(Arc::clone(member)),
+            None => choice::of_key(members, tried, |number| {
+                self.hasher.hash_one((session, number))
+            }),
+        }
+    }
+
+    fn primary(&self) -> Option<Arc<Instance>> {
+        self.primary
+            .load()
+            .as_ref()
+            .map(|primary| Arc::clone(&primary.member))
+    }
+
+    /// Whether all endpoints recently said that repeating the request is harmless.
+    pub(super) async fn is_safe(&self, call: &Call) -> bool {
+        if call.method != Method::CallTool {
+            return repeats::could_be_safe(call);
+        }
+        let members = self.members.load_full();
+        let connected: Vec<_> = members
+            .iter()
+            .filter(|member| member.is_connected())
+            .collect();
+        for member in &connected {
+            if !member.does_no_harm(call, repeats::RECENTLY).await {
+                return false;
+            }
+        }
+        !connected.is_empty()
+    }
+
+    /// Sends a request, and repeats it if it is safe and the settings allow that.
+    pub(super) fn request(&self, call: Call) -> Pending<'_, Response> {
+        let repeats = self.settings.repeats.as_ref();
+        match (
+            repeats.filter(|_| repeats::could_be_safe(&call)),
+            &self.only,
+        ) {
+            (Some(repeats), _) => Box::pin(self.repeated(repeats, call)),
+            (None, Some(only)) => only.send(call, 0),
+            (None, None) => Box::pin(self.attempt(call, (0, None), None)),
+        }
+    }
+
+    /// Sends a request, and repeats it if it is safe. The repetition goes to another endpoint,
+    /// unless the request belongs to a session, which has its own.
+    async fn repeated(&self, repeats: &Repeats, call: Call) -> Result<Response, BackendError> {
+        let has_session = call.context.session().is_some();
+        let first = |call: Call| async move {
+            let mut safe_at = (call.method != Method::CallTool).then_some(0);
+            let outcome = self.attempt(call, (0, None), Some(&mut safe_at)).await;
+            (safe_at, outcome)
+        };
+        let again = |call, last| self.attempt(call, (1, (!has_session).then_some(last)), None);
+        repeats
+            .send(call, self.settings.timeouts.call, first, again)
+            .await
+    }
+
+    /// Sends a request to one endpoint, and to another one whenever it certainly did not run.
+    /// It was sent `earlier` times before; `avoided` is left out if there is another endpoint.
+    /// `safe_at` gets the number of the last endpoint if that says that a repetition is harmless.
+    async fn attempt(
+        &self,
+        call: Call,
+        (earlier, avoided): (u32, Option<u64>),
+        mut safe_at: Option<&mut Option<u64>>,
+    ) -> Result<Response, BackendError> {
+        if self.only.is_none()
+            && is_about_one_task(&call.method)
+            && call.context.session().is_none()
+        {
+            return Box::pin(self.about_task(call)).await;
+        }
+        let (begun, limit) = (Instant::now(), self.settings.timeouts.call);
+        let other = avoided.and_then(|avoided| self.choose(&call, &[avoided]));
+        let mut member = match other {
+            Some(other) => other,
+            None => self.first(&call).await.ok_or_else(|| self.nowhere())?,
+        };
+        let (mut tried, mut first_error) = (Tried::new(), None);
+        loop {
+            if let Some(safe_at) = &mut safe_at {
+                let is_safe = member.does_no_harm(&call, Duration::MAX).await;
+                **safe_at = is_safe.then_some(member.number);
+            }
+            if earlier > 0 && !member.may_repeat(&call).await {
+                return Err(repeats::no_longer_safe());
+            }
+            let error = match member.request(call.clone(), earlier).await {
+                Err(error) if self.may_go_elsewhere(&error, &call) && begun.elapsed() < limit => {
+                    error
+                }
+                outcome => {
+                    if !tried.is_empty() {
+                        // The session's listeners follow it.
+                        self.tell();
+                    }
+                    return outcome;
+                }
+            };
+            tried.push(member.number);
+            // The first error is as informative as the others.
+            let error = first_error.get_or_insert(error);
+            match self.next(&call, &member, &tried) {
+                Some(next) => member = next,
+                None => return Err(error.clone()),
+            }
+        }
+    }
+
+    /// The next endpoint of a request after failures at the `tried` ones, the last of which is
+    /// `left`. `None` if the rest are no better.
+    fn next(&self, call: &Call, left: &Instance, tried: &[u64]) -> Option<Arc<Instance>> {
+        let is_worth_it =
+            choice::best(&self.members.load(), tried).is_some_and(|best| best != Readiness::Down);
+        let next = self.choose(call, tried).filter(|_| is_worth_it)?;
+        if let Some(session) = call
+            .context
+            .session()
+            .filter(|_| left.pool.has_session(&call.context))
+        {
+            // Another endpoint opens a new session, and the subscriptions are repeated there. Other
+            // knowledge of the old endpoint is lost.
+            left.pool.leave_session(session);
+        }
+        Some(next)
+    }
+
+    /// Whether a request that an endpoint has not run may go to another one. A session does not
+    /// leave a reachable endpoint.
+    fn may_go_elsewhere(&self, error: &BackendError, call: &Call) -> bool {
+        if error.may_have_run() || error.sign_in().is_some() || self.common.shutdown.is_cancelled()
+        {
+            return false;
+        }
+        match error {
+            BackendError::Unreachable { .. }
+            | BackendError::NotConnected { .. }
+            | BackendError::ShuttingDown => true,
+            BackendError::Timeout { .. }
+            | BackendError::Starting { .. }
+            | BackendError::Busy { .. }
+            | BackendError::NoAnswers { .. }
+            | BackendError::TooManySessions { .. } => call.context.session().is_none(),
+            _ => false,
+        }
+    }
+
+    /// Sends a request about a task to the endpoint that has it. If that is unknown or unreachable,
+    /// asks the others, since a server's endpoints may share their tasks.
+    async fn about_task(&self, call: Call) -> Result<Response, BackendError> {
+        let home = self.home_of(&call);
+        let first = match &home {
+            Some(home) => Some(Arc::clone(home)),
+            None => self.first(&call).await,
+        };
+        let first = first.ok_or_else(|| self.nowhere())?;
+        let outcome = first.request(call.clone(), 0).await;
+        let is_unsure = match &outcome {
+            Ok(response) => home.is_none() && does_not_know(response),
+            Err(error) => self.may_go_elsewhere(error, &call),
+        };
+        let members = self.members.load_full();
+        let others = members
+            .iter()
+            .filter(|member| member.number != first.number && member.is_connected());
+        for other in others.filter(|_| is_unsure) {
+            match other.request(call.clone(), 0).await {
+                Ok(response) if does_not_know(&response) => {}
+                Err(error) if self.may_go_elsewhere(&error, &call) => {}
+                settled => return settled,
+            }
+        }
+        outcome
+    }
+
+    /// The endpoint with the task that a request names.
+    fn home_of(&self, call: &Call) -> Option<Arc<Instance>> {
+        let id = call.params.as_ref()?.get("taskId")?;
+        let number = self
+            .common
+            .owners
+            .endpoint_of(&id.as_str()?, &call.context.caller)?;
+        self.members
+            .load()
+            .iter()
+            .find(|member| member.number == number)
+            .cloned()
+    }
+
+    /// The error of a request without an endpoint.
+    fn nowhere(&self) -> BackendError {
+        if self.common.shutdown.is_cancelled() {
+            return BackendError::ShuttingDown;
+        }
+        BackendError::Unreachable {
+            reason: "the addresses of its endpoints are not known".into(),
+        }
+    }
+
+    /// The endpoint that represents the server.
+    async fn speaker(&self) -> Result<Arc<Instance>, BackendError> {
+        if let Some(only) = &self.only {
+            return Ok(Arc::clone(only));
+        }
+        self.settle().await;
+        let members = self.members.load();
+        let connected = self.primary().filter(|primary| primary.is_connected());
+        connected
+            .or_else(|| members.first().cloned())
+            .ok_or_else(|| self.nowhere())
+    }
+
+    /// The description of the server for a client, in the era in which the client will be served.
+    pub(super) async fn describe(
+        &self,
+        client: &CallContext,
+    ) -> Result<ServerDescription, BackendError> {
+        let speaker = self.speaker().await?;
+        let of_session = client
+            .session()
+            .and_then(|session| self.of_session(&self.members.load(), client, session, &[]));
+        of_session.unwrap_or(speaker).pool.describe(client).await
+    }
+
+    /// Begins to listen.
+    pub(super) async fn listen(
+        self: &Arc<Self>,
+        listen: Listen,
+    ) -> Result<Listening, BackendError> {
+        match &self.only {
+            Some(only) => only.tasks.listen(listen).await,
+            None => following::listen(self, listen).await,
+        }
+    }
+
+    /// Forwards a client's notification to the endpoint of its session. Until one has the session,
+    /// any may get it.
+    pub(super) async fn notify(
+        &self,
+        notification: &Notification,
+        client: &CallContext,
+    ) -> Result<(), BackendError> {
+        let members = self.members.load_full();
+        let has_session = |member: &Arc<Instance>| member.pool.has_session(client);
+        let none = !members.iter().any(has_session);
+        for member in members.iter().filter(|member| none || has_session(member)) {
+            member.notify(notification, client).await?;
+        }
+        Ok(())
+    }
+
+    /// Continues a session that another process opened for a client's session.
+    pub(super) fn continue_session(&self, client: &CallContext) {
+        for member in self.members.load().iter() {
+            member.pool.continue_session(client);
+        }
+    }
+
+    /// Ends a client's session.
+    pub(super) fn end_session(&self, session: SessionKey) {
+        for member in self.members.load().iter() {
+            member.pool.end_session(session);
+        }
+    }
+
+    /// Ends connections that have been unused for too long, or spare ones if connections are
+    /// `short`.
+    pub(super) fn sweep(&self, short: bool) {
+        for member in self.members.load().iter() {
+            member.pool.sweep(short);
+        }
+    }
+
+    /// Sends the headers in `settings` from the next message on.
+    pub(super) fn use_credentials(&self, settings: &BackendSettings) {
+        for member in self.members.load().iter() {
+            member.use_credentials(settings);
+        }
+    }
+
+    /// The status of the instance in the best state.
+    pub(super) fn status(&self) -> BackendStatus {
+        let members = self.members.load();
+        let present = members.iter().filter(|member| !member.is_leaving());
+        present
+            .map(|member| member.status())
+            .min_by_key(|status| status.state.rank())
+            .unwrap_or_else(|| unknown("http"))
+    }
+
+    /// Whether it keeps anything that its clients wait for or that would be lost with it, as far as
+    /// known.
+    pub(super) fn is_needed(&self) -> bool {
+        self.only.as_ref().is_some_and(|only| only.pool.is_needed())
+    }
+
+    /// Whether a client's requests run on a connection that not everybody shares. Waits until that
+    /// is clear.
+    pub(super) async fn has_own_connection(
+        &self,
+        client: &CallContext,
+    ) -> Result<bool, BackendError> {
+        match &self.only {
+            Some(only) => only.pool.has_own_connection_for(client).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Starts the process that serves lists, if it rests. Called when another process of the server
+    /// is in use, whose lists may be newer.
+    pub(super) fn wake(&self) {
+        self.only.iter().for_each(|only| only.pool.wake());
+    }
+
+    /// A token that is cancelled when the group ends.
+    pub(super) fn ended(&self) -> CancellationToken {
+        self.common.shutdown.clone()
+    }
+
+    /// Waits for a connection for lists that was made after `since`. Returns its time.
+    pub(super) async fn connection_made(&self, since: Option<Instant>) -> Instant {
+        if let Some(only) = &self.only {
+            return only.pool.connection_made(since).await;
+        }
+        let mut changes = self.changes.subscribe();
+        loop {
+            changes.mark_unchanged();
+            let primary = self.primary.load_full();
+            if let Some(primary) = &primary
+                && since.is_none_or(|since| since < primary.since)
+            {
+                return primary.since;
+            }
+            let made = async {
+                match &primary {
+                    Some(primary) => primary.member.pool.connection_made(since).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                made = made => return made,
+                // The sender lives as long as this.
+                _ = changes.changed() => {}
+            }
+        }
+    }
+}
+
+/// The status of a server without an instance.
+pub(super) fn unknown(transport: &'static str) -> BackendStatus {
+    BackendStatus {
+        attempted: false,
+        state: BackendState::Connecting,
+        era: None,
+        revision: None,
+        transport,
+        starting: None,
+        failure: None,
+    }
+}
+
+/// Whether requests of this method are about a single named task.
+pub(super) fn is_about_one_task(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask
+    )
+}
+
+/// Whether an endpoint refused a request because it does not know the task (2025-11-25
+/// basic/utilities/tasks, Protocol Errors). It then did nothing.
+fn does_not_know(response: &Response) -> bool {
+    response.error_code() == Some(code::INVALID_PARAMS)
+}

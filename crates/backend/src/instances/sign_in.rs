@@ -1,0 +1,435 @@
+//! A server that each principal reaches with its own credentials. Each principal has a separate
+//! [`Group`](super::group::Group). So no connection, session, list, task or finding of one principal
+//! can reach another.
+//!
+//! The first request of a principal with credentials starts its group. The group ends after being
+//! unused for as long as a client's session may be.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fanlight_canonical::{
+    BackendError, BackendState, Call, CallContext, Caller, Interest, Listen, Listening, Principal,
+    ServerMessage, ServerMessages,
+};
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::result::{ListToolsResult, ResultView as _, ServerDescription};
+use fanlight_protocol::subscription::Change;
+use fanlight_protocol::{Json, Method, Notification, Response};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::ServerParts;
+use super::members::{Lease, Members, Own};
+use crate::credentials::{NoCredentials, PrincipalCredentials};
+use crate::open_wishes::OpenWishes;
+use crate::settings::{BackendSettings, list_pages};
+
+/// The assumed capabilities of a server before anybody has signed in. A client requests only lists
+/// that are promised.
+const UNKNOWN_CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
+
+/// How long a call waits for a user's sign-in in progress. People take some seconds, and clients
+/// give up after a minute.
+const LONGEST_SIGN_IN: Duration = Duration::from_secs(50);
+/// The wait for the user of a call that has accepted a link, while nobody signs in.
+const UNUSED_LINK: Duration = Duration::from_secs(5);
+
+/// The connections with each principal's own credentials.
+pub(super) struct PerPrincipal {
+    server: Arc<ServerParts>,
+    pub(super) credentials: Arc<dyn PrincipalCredentials>,
+    pub(super) members: Members,
+    pub(super) wishes: OpenWishes,
+    /// A reference for tasks that do not keep the server alive.
+    itself: Weak<Self>,
+}
+
+impl PerPrincipal {
+    /// Creates it without a connection. At most `settings.limits.sessions` principals have
+    /// connections at the same time.
+    pub(super) fn start(
+        settings: BackendSettings,
+        credentials: Arc<dyn PrincipalCredentials>,
+        server: &Arc<ServerParts>,
+    ) -> Arc<Self> {
+        let idle = settings.timeouts.session_idle;
+        let itself = Arc::new_cyclic(|itself| Self {
+            credentials,
+            members: Members::new(settings, server, idle),
+            wishes: OpenWishes::default(),
+            itself: Weak::clone(itself),
+            server: Arc::clone(server),
+        });
+        let announced = announce_changes(Arc::downgrade(&itself), Arc::clone(&itself.credentials));
+        itself.spawn(announced);
+        itself
+    }
+
+    /// Runs a task until the server ends.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let end = self.server.shutdown.clone();
+        self.server.tasks.spawn(async move {
+            end.run_until_cancelled(task).await;
+        });
+    }
+
+    /// The group of a caller.
+    async fn of(&self, caller: &Caller) -> Result<Lease, BackendError> {
+        if self.server.shutdown.is_cancelled() {
+            return Err(BackendError::ShuttingDown);
+        }
+        let principal = &owner(caller);
+        // Outside of the lock, since looking up credentials may take time.
+        let source = self
+            .members
+            .source(principal)
+            .unwrap_or_else(|| self.credentials.of(principal));
+        let environment = match (source.sign_in(), source.environment()) {
+            (Some(wish), _) => Err(NoCredentials::SignIn(wish)),
+            (None, Some(environment)) => environment.await,
+            (None, None) => Ok(Vec::new()),
+        };
+        match environment {
+            Ok(environment) => self.members.lease(
+                principal,
+                Own {
+                    source: Some(source),
+                    environment,
+                },
+            ),
+            Err(missing) => {
+                self.members.forget(principal);
+                Err(missing.into())
+            }
+        }
+    }
+
+    /// The group of a caller. If the user is signing in right now, or has accepted the link to do
+    /// so, waits for that: a user who follows a link need not be asked again.
+    async fn once_signed_in(&self, client: &CallContext) -> Result<Lease, BackendError> {
+        let caller = &client.caller;
+        let found = self.of(caller).await;
+        if !found.as_ref().is_err_and(|error| error.sign_in().is_some()) {
+            return found;
+        }
+        let signing_in = || self.credentials.of(&owner(caller)).signing_in();
+        let mut begun = signing_in();
+        if begun.is_none() {
+            if client.has_accepted_link.get().is_none() {
+                return found;
+            }
+            // The link may be one of an earlier sign-in, which the server does not accept any more.
+            let there = timeout(UNUSED_LINK, self.has_credentials(caller));
+            let _ = self.server.shutdown.run_until_cancelled(there).await;
+            begun = signing_in();
+        }
+        if let Some(begun) = begun {
+            let signed_in = timeout(LONGEST_SIGN_IN, begun);
+            let _ = self.server.shutdown.run_until_cancelled(signed_in).await;
+        }
+        self.of(caller).await
+    }
+
+    /// Waits until there are credentials for a caller.
+    async fn has_credentials(&self, caller: &Caller) {
+        loop {
+            let changed = self.credentials.changed();
+            if self.credentials.of(&owner(caller)).are_there().await {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Sends a request to its caller's server.
+    async fn ask(&self, call: Call) -> Result<Response, BackendError> {
+        let caller = call.context.caller.clone();
+        let lease = match call.method {
+            Method::CallTool => self.once_signed_in(&call.context).await?,
+            _ => self.of(&caller).await?,
+        };
+        let answer = lease.group.request(call).await;
+        // A server that could not connect for lack of credentials is replaced when there are some.
+        let is_ready = || matches!(lease.group.status().state, BackendState::Ready);
+        if answer
+            .as_ref()
+            .is_err_and(|error| error.sign_in().is_some())
+            && !is_ready()
+        {
+            self.members.forget(&owner(&caller));
+        }
+        answer
+    }
+
+    /// Answers a call of the tool `connect`, or passes it on if the server itself lists that tool.
+    async fn connect(&self, call: Call) -> Result<Response, BackendError> {
+        self.once_signed_in(&call.context).await?;
+        match self.is_listed(&call.context).await? {
+            true => self.ask(call).await,
+            false => Ok(connected(&self.server.name)),
+        }
+    }
+
+    /// Announces that lists have changed, since a principal has signed in or out.
+    async fn announce_change(&self) {
+        for change in Change::ALL {
+            self.members
+                .watchers
+                .tell(&ServerMessage::Notification(Notification::new(
+                    change.method(),
+                    None,
+                )));
+        }
+        for principal in self.wishes.principals() {
+            if self.credentials.of(&principal).are_there().await {
+                self.wishes.fulfilled(&principal);
+            }
+        }
+    }
+
+    /// Listens for a principal that has not signed in; begins after the sign-in.
+    fn listen_once_signed_in(&self, listen: Listen) -> Listening {
+        let (end, itself, credentials) = (
+            CancellationToken::new(),
+            Weak::clone(&self.itself),
+            Arc::clone(&self.credentials),
+        );
+        let (guard, honoured) = (
+            end.clone().drop_guard(),
+            Interest::from(listen.interest.lists),
+        );
+        let listening = async move {
+            loop {
+                let changed = credentials.changed();
+                let Some(server) = itself.upgrade() else {
+                    return;
+                };
+                let lease = server.of(&listen.context.caller).await;
+                drop(server);
+                if let Ok(lease) = lease
+                    && let Ok(_until_the_end) = lease.group.listen(listen.clone()).await
+                {
+                    std::future::pending::<()>().await;
+                }
+                changed.await;
+            }
+        };
+        self.spawn(async move {
+            end.run_until_cancelled(listening).await;
+        });
+        Listening::new(honoured, guard)
+    }
+
+    /// The server's description for a client, or the assumed one before the user has signed in.
+    pub(super) async fn describe(
+        &self,
+        client: &CallContext,
+    ) -> Result<ServerDescription, BackendError> {
+        let described = match self.of(&client.caller).await {
+            Ok(lease) => lease.group.describe(client).await,
+            Err(error) => Err(error),
+        };
+        match described {
+            Err(error) if error.sign_in().is_some() => {}
+            described => return described,
+        }
+        let mut info = ObjectBuilder::new();
+        info.string("name", &self.server.name).string("version", "");
+        let mut description = ObjectBuilder::new();
+        description
+            .member("capabilities", &Json::literal(UNKNOWN_CAPABILITIES))
+            .member("serverInfo", &info.finish());
+        Ok(description.finish().into())
+    }
+
+    /// Sends a request with its caller's credentials. Without them, the tool list is that of the
+    /// tool `connect`.
+    pub(super) async fn request(&self, call: Call) -> Result<Response, BackendError> {
+        let has_connect_tool = self.credentials.has_connect_tool();
+        let is_listed = has_connect_tool && call.method == Method::ListTools;
+        let context = Arc::clone(&call.context);
+        let answer = match has_connect_tool && is_called(&call) {
+            true => self.connect(call).await,
+            false => self.ask(call).await,
+        };
+        let wish = answer.as_ref().err().and_then(BackendError::sign_in);
+        if is_listed && wish.is_some() {
+            return Ok(list(&self.server.name));
+        }
+        wish.iter()
+            .for_each(|wish| self.wishes.given(&context, wish));
+        answer
+    }
+
+    /// Whether a repetition of the call does no harm. False for a caller without credentials:
+    /// nothing could be sent for it.
+    pub(super) async fn is_safe(&self, call: &Call) -> bool {
+        match self.of(&call.context.caller).await {
+            Ok(lease) => lease.group.is_safe(call).await,
+            Err(_) => false,
+        }
+    }
+
+    /// Begins to listen for a client.
+    pub(super) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
+        // Fanlight listens to changes of everybody's lists.
+        if listen.context.caller.is_gateway() {
+            let honoured = Interest::from(listen.interest.lists);
+            self.members.watchers.add(listen.messages);
+            return Ok(Listening::new(honoured, ()));
+        }
+        self.wishes.listen(&listen);
+        let (listening, lease) = match self.of(&listen.context.caller).await {
+            Ok(lease) => (lease.group.listen(listen).await?, Some(lease)),
+            Err(error) if error.sign_in().is_some() => (self.listen_once_signed_in(listen), None),
+            Err(error) => return Err(error),
+        };
+        let honoured = listening.honoured.clone();
+        Ok(Listening::new(honoured, (listening, lease)))
+    }
+
+    /// Forwards a client's notification, if there is a connection for it.
+    pub(super) async fn notify(
+        &self,
+        notification: &Notification,
+        client: &CallContext,
+    ) -> Result<(), BackendError> {
+        match self.members.existing(&owner(&client.caller)) {
+            Some(lease) => lease.group.notify(notification, client).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Continues a client's session with the user's current credentials.
+    pub(super) fn continue_session(&self, client: &Arc<CallContext>) {
+        if !client
+            .caller
+            .server_sessions()
+            .is_some_and(|sessions| sessions.are_waiting_at(&self.server.name))
+        {
+            return;
+        }
+        let (itself, client) = (Weak::clone(&self.itself), Arc::clone(client));
+        self.spawn(async move {
+            let Some(server) = itself.upgrade() else {
+                return;
+            };
+            if let Ok(lease) = server.of(&client.caller).await {
+                lease.group.continue_session(&client);
+            }
+        });
+    }
+
+    /// Whether this user's server itself lists a tool called `connect`. Reads a limited number of
+    /// pages of its list.
+    async fn is_listed(&self, context: &CallContext) -> Result<bool, BackendError> {
+        let capabilities = CallContext::list_capabilities();
+        let context =
+            CallContext::for_lists_of(context.caller.principal(), capabilities, &context.trace);
+        let mut params = None;
+        for _ in 0..list_pages() {
+            let call = Call {
+                method: Method::ListTools,
+                params,
+                context: Arc::clone(&context),
+                messages: ServerMessages::discard(),
+            };
+            let asked = Box::pin(self.request(call)).await?;
+            let Some(page) = asked.view::<ListToolsResult>() else {
+                return Ok(false);
+            };
+            if page.json().get("tools").is_some_and(|tools| has_it(&tools)) {
+                return Ok(true);
+            }
+            let Some(cursor) = page.next_cursor().filter(|cursor| !cursor.is_null()) else {
+                return Ok(false);
+            };
+            let mut next = ObjectBuilder::new();
+            next.member("cursor", &cursor);
+            params = Some(next.finish());
+        }
+        Ok(false)
+    }
+}
+
+/// The principal whose credentials a caller uses. Fanlight's own requests use the credentials of
+/// unauthenticated clients; if clients are authenticated, there are none.
+fn owner(caller: &Caller) -> Principal {
+    if caller.is_gateway() {
+        Principal::anonymous()
+    } else {
+        caller.principal().clone()
+    }
+}
+
+/// Announces changes of signed-in users.
+async fn announce_changes(of: Weak<PerPrincipal>, credentials: Arc<dyn PrincipalCredentials>) {
+    let mut changed = credentials.changed();
+    loop {
+        changed.await;
+        changed = credentials.changed();
+        let Some(backend) = of.upgrade() else { return };
+        backend.announce_change().await;
+    }
+}
+
+pub(super) const NAME: &str = "connect";
+
+/// The tool list of a server whose user has not signed in. It is private to that user (2026-07-28
+/// server/utilities/caching), as is the list that replaces it.
+fn list(server: &str) -> Response {
+    let mut tool = ObjectBuilder::new();
+    tool.string("name", NAME)
+        .string("title", &format!("Connect to {server}"))
+        .string(
+            "description",
+            &format!(
+                "Asks the user to sign in to {server:?}. Its tools are listed once the user has."
+            ),
+        )
+        .member(
+            "inputSchema",
+            &Json::literal(r#"{"type":"object","properties":{}}"#),
+        );
+    let mut result = ObjectBuilder::new();
+    result
+        .member("tools", &only(&tool.finish()))
+        .integer("ttlMs", 0)
+        .string("cacheScope", "private");
+    Response::from_result(&result.finish())
+}
+
+/// A list of one element.
+fn only(element: &Json) -> Json {
+    let mut list = ArrayBuilder::default();
+    list.push(element);
+    list.finish()
+}
+
+/// Whether a call is to this tool.
+fn is_called(call: &Call) -> bool {
+    call.method == Method::CallTool
+        && call
+            .params
+            .as_ref()
+            .and_then(|params| params.get("name"))
+            .is_some_and(|name| name.is_str(NAME))
+}
+
+/// The answer to a call of a user who has already signed in.
+fn connected(server: &str) -> Response {
+    let mut text = ObjectBuilder::new();
+    text.string("type", "text").string(
+        "text",
+        &format!("Already connected to {server:?}: its tools can be used."),
+    );
+    let mut result = ObjectBuilder::new();
+    result.member("content", &only(&text.finish()));
+    Response::from_result(&result.finish())
+}
+
+fn has_it(tools: &Json) -> bool {
+    let mut named = tools.elements().map(|tool| tools.slice(tool).get("name"));
+    named.any(|name| name.is_some_and(|name| name.is_str(NAME)))
+}
