@@ -84,7 +84,7 @@ pub trait BackendClient: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// What the core has to know before it uses the server.
+    /// The traits that decide how the core uses the server.
     fn traits(&self) -> BackendTraits {
         BackendTraits::default()
     }
@@ -100,7 +100,7 @@ pub trait BackendClient: Send + Sync + 'static {
     }
 }
 
-/// What the core has to know before it uses a server. It never changes.
+/// The traits of a server that decide how the core uses it. They never change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BackendTraits {
     /// Whether the server's process may be ended while nothing uses it. Its lists are then served

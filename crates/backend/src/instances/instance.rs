@@ -1,5 +1,4 @@
-//! One instance of a server: its connections to one place with one set of credentials, and what a
-//! call needs there.
+//! One instance of a server: its connections to one place with one set of credentials.
 
 use std::borrow::Cow;
 use std::sync::Arc;

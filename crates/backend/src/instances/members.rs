@@ -39,7 +39,7 @@ pub(super) struct Members {
 #[derive(Default)]
 pub(super) struct Watchers(Mutex<Vec<ServerMessages>>);
 
-/// What only one principal has.
+/// The parts of a group that belong to its principal alone.
 pub(super) struct Own {
     pub(super) source: Option<Arc<dyn CredentialSource>>,
     /// The environment variables of its process.

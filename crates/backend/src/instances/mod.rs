@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | version | a canary is a server of its own | `gateway::versions`, by the name of the client |
 //! | credentials | a [`Group`] per principal if each has its own (`sign_in`) | the principal, once signed in |
-//! | process | a [`Group`] per principal at a modern server over stdio (`processes`) | the principal; the base for what is the same for all |
+//! | process | a [`Group`] per principal at a modern server over stdio (`processes`) | the principal; the base for lists that are the same for all |
 //! | endpoint | an [`Instance`] per endpoint (`group`) | session, task or list, or the better of two |
 //! | client | a connection per session, client or request at a legacy server (`crate::sessions`) | the client |
 //!
@@ -52,8 +52,8 @@ use sign_in::PerPrincipal;
 /// for a process, and three for the processes that it left behind.
 const STOP_STEPS: u32 = 6;
 
-/// The limits of the interval between checks for what is idle. The interval is a part of the allowed
-/// idle time.
+/// The limits of the interval between checks for idle connections. The interval is a part of the
+/// allowed idle time.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 
 /// One MCP server, kept connected.

@@ -243,8 +243,8 @@ impl PerPrincipal {
         Ok(description.finish().into())
     }
 
-    /// Sends a request with its caller's credentials. Without them, the tool list is that of the
-    /// tool `connect`.
+    /// Sends a request with its caller's credentials. Without them, the tool list
+    /// consists of the tool `connect`.
     pub(super) async fn request(&self, call: Call) -> Result<Response, BackendError> {
         let has_connect_tool = self.credentials.has_connect_tool();
         let is_listed = has_connect_tool && call.method == Method::ListTools;

@@ -162,30 +162,7 @@ impl Dispatcher {
         call: &'a Call,
         progress: &'a CallProgress,
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
-        self.run(true, call, progress)
-    }
-
-    /// Sends one request without a permit, because the server may hold it for long. The caller
-    /// limits their number.
-    pub(crate) fn exchange_unlimited<'a>(
-        &'a self,
-        call: &'a Call,
-        progress: &'a CallProgress,
-    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
-        self.run(false, call, progress)
-    }
-
-    /// `is_limited` says whether the request needs a permit.
-    fn run<'a>(
-        &'a self,
-        is_limited: bool,
-        call: &'a Call,
-        progress: &'a CallProgress,
-    ) -> impl Future<Output = Result<Response, BackendError>> + Send {
         async move {
-            if !is_limited {
-                return self.send(call, progress).await;
-            }
             // If the server is down, fail at once instead of queueing for a permit.
             if let Some(error) = self.pool.down(&call.context) {
                 return Err(error);
@@ -201,15 +178,16 @@ impl Dispatcher {
             };
             progress.deadline.permit.hold(permit);
             let running = Running(&progress.deadline.permit);
-            let outcome = self.send(call, progress).await;
+            let outcome = self.exchange_unlimited(call, progress).await;
             drop(running);
             watched.ended(&outcome);
             outcome
         }
     }
 
-    /// Sends one request, and repeats it if that is safe.
-    fn send<'a>(
+    /// Sends one request, and repeats it if that is safe. It has no permit of its own, because the
+    /// server may hold it for long, and the caller limits their number and the time.
+    pub(crate) fn exchange_unlimited<'a>(
         &'a self,
         call: &'a Call,
         progress: &'a CallProgress,

@@ -1,4 +1,4 @@
-//! What a base connection has shown about its server.
+//! A finding about a server that holds for one base connection.
 
 use std::sync::{Arc, Weak};
 

@@ -299,17 +299,12 @@ impl SessionPool {
     }
 
     /// The own connection of a client's session, if it is ready.
-    pub(crate) fn of_session(&self, client: &CallContext) -> Option<Lease> {
+    pub(crate) fn of_session(self: &Arc<Self>, client: &CallContext) -> Option<Lease> {
         let supervised = self
             .existing(client)
             .filter(|_| client.session().is_some() && !self.shares_process(client))?;
         let connection = supervised.state.borrow().verdict()?.ok()?;
-        Some(Lease {
-            connection,
-            base: Some(Arc::clone(&self.base)),
-            in_use: Some(supervised),
-            release: None,
-        })
+        Some(self.own_lease(client, connection, supervised))
     }
 
     /// Keeps a notification until the client's session has its own connection. One that names a
