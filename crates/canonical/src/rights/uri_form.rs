@@ -53,7 +53,8 @@ fn decoded_bytes(text: &str) -> Vec<u8> {
 /// It must be visible ASCII without dot segments, empty segments or a fragment. It must not escape
 /// characters that need no escape (RFC 3986, section 6.2.2). Scheme and authority must be in lower
 /// case. A `file:` URI must have no host, because any host may mean this machine (RFC 8089, section
-/// 2). Some servers extend the path beyond `?` or cut it at `;`, so no part there may look like a
+/// 2), and it needs its slashes, as `http:` does: readers after the URL standard of WHATWG add those
+/// that are missing. Some servers extend the path beyond `?` or cut it at `;`, so no part there may look like a
 /// dot segment either.
 pub fn is_plain(uri: &str) -> bool {
     let is_visible = uri
@@ -65,8 +66,8 @@ pub fn is_plain(uri: &str) -> bool {
     let is_lower = |text: &str| !text.bytes().any(|byte| byte.is_ascii_uppercase());
     let (authority, after) = match rest.strip_prefix("//") {
         Some(rest) => rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())),
-        // `x:/a` may mean the same as `x:///a` (RFC 8089, appendix B).
-        None if rest.starts_with('/') => return false,
+        // `x:/a` may mean the same as `x:///a` (RFC 8089, appendix B), and `file:a` as `file:///a`.
+        None if rest.starts_with('/') || SLASHED.contains(&scheme) => return false,
         None => ("", rest),
     };
     let path = after.split_once('?').map_or(after, |(path, _)| path);
@@ -77,6 +78,10 @@ pub fn is_plain(uri: &str) -> bool {
         && is_plain_path(scheme, path)
         && decoded(after).is_ok_and(|text| has_one_form(&text))
 }
+
+/// The schemes whose URIs have an authority, whether it is written so or not ("special" schemes of the
+/// URL standard of WHATWG).
+const SLASHED: [&str; 6] = ["file", "ftp", "http", "https", "ws", "wss"];
 
 /// Whether the authority has only one spelling: no user, escape, empty or default port, or dot at
 /// the end.
@@ -99,9 +104,9 @@ fn is_plain_authority(scheme: &str, authority: &str) -> bool {
 fn is_plain_path(scheme: &str, path: &str) -> bool {
     let segments: Vec<_> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     let last = segments.len().saturating_sub(1);
-    // Systems with drives read another stream of the same file after a colon.
-    let has_stream =
-        scheme == "file" && segments.iter().skip(1).any(|segment| segment.contains(':'));
+    // Systems with drives read another stream of the same file after a colon; `c|` is `c:`.
+    let has_stream = scheme == "file"
+        && (path.contains('|') || segments.iter().skip(1).any(|segment| segment.contains(':')));
     let has_two_paths = scheme == "file" && leads_elsewhere(&segments);
     let has_gap = segments
         .iter()
@@ -208,6 +213,9 @@ mod tests {
             "x:../a",
             "x:/a",
             "file:/srv/a",
+            "file:srv/a",
+            "https:example.com/a",
+            "file:///c|/a",
             "file:///srv/x?/../../private/y",
             "file:///srv/x?..",
             "file:///srv/x?a=..&b",
