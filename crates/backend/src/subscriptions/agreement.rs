@@ -1,13 +1,25 @@
-//! The subscriptions requested from the server, and the part that it accepted.
+//! The demand of all listeners, and the part that the server has accepted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fanlight_canonical::Interest;
 use fanlight_protocol::Json;
+use fanlight_protocol::subscription::Lists;
 
+use super::SubscriptionRegistry;
 use super::filter::Filter;
-use super::state::{Entry, State, Verdict};
+use super::state::{Entry, Verdict};
+
+/// The server's agreement.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Agreement {
+    /// The generation of the demand that the server answered.
+    generation: u64,
+    lists: Lists,
+    /// Whether resource updates can arrive.
+    has_updates: bool,
+}
 
 /// The changes to request from a legacy server.
 pub(crate) struct PendingChanges {
@@ -25,77 +37,152 @@ fn verdict(is_accepted: bool) -> Verdict {
     }
 }
 
-impl State {
-    /// Forgets all verdicts for a new connection.
-    pub(super) fn reset_verdicts(&mut self) {
-        let entries = self.uris.values_mut().chain(self.tasks.values_mut());
-        entries.for_each(|entry| entry.verdict = Verdict::Pending);
-        self.generation += 1;
+impl SubscriptionRegistry {
+    /// Waits for the part of an interest that the server accepts.
+    pub(crate) async fn honoured(&self, interest: &Interest) -> Interest {
+        let agreement = self.agreed(&interest.uris).await;
+        let state = self.state.lock();
+        let among = |entries: &HashMap<Arc<str>, Entry>, wanted: &[Arc<str>]| {
+            let is_accepted = |name: &&Arc<str>| {
+                let entry = entries.get(*name);
+                entry.is_some_and(|entry| matches!(entry.verdict, Verdict::Accepted))
+            };
+            wanted.iter().filter(is_accepted).cloned().collect()
+        };
+        let mut uris: Vec<_> = among(&state.uris, &interest.uris);
+        if !agreement.has_updates {
+            uris.clear();
+        }
+        Interest {
+            lists: agreement.lists & interest.lists,
+            uris,
+            tasks: among(&state.tasks, &interest.tasks),
+            session: interest.session,
+            unknown: None,
+        }
     }
 
-    /// Records a modern server's answer to `asked`.
-    pub(super) fn acknowledge(&mut self, asked: &Filter, honoured: &Filter) {
-        for (entries, asked, honoured) in [
-            (&mut self.uris, &asked.uris, &honoured.uris),
-            (&mut self.tasks, &asked.tasks, &honoured.tasks),
-        ] {
-            for (name, entry) in entries.iter_mut().filter(|(name, _)| asked.contains(*name)) {
-                entry.verdict = verdict(honoured.contains(name));
-            }
-        }
+    /// Waits until the server has answered to the current demand. Of resources it considers only
+    /// `uris`, since the answer for another may take long.
+    pub(super) async fn agreed(&self, uris: &[Arc<str>]) -> Agreement {
+        let generation = self.state.lock().generation;
+        let mut agreement = self.agreement.subscribe();
+        let is_agreed = |agreement: &Agreement| {
+            let state = self.state.lock();
+            let is_pending = |uri: &Arc<str>| {
+                let entry = state.uris.get(uri);
+                entry.is_some_and(|entry| matches!(entry.verdict, Verdict::Pending))
+            };
+            agreement.generation >= generation && !uris.iter().any(is_pending)
+        };
+        // The sender lives as long as `self`.
+        agreement
+            .wait_for(is_agreed)
+            .await
+            .map(|agreement| *agreement)
+            .unwrap_or_default()
+    }
+
+    /// The generation, which grows with every change of the demand on the base connection.
+    pub(crate) fn generation(&self) -> u64 {
+        self.state.lock().generation
+    }
+
+    /// The demand on the base connection, and its generation.
+    pub(crate) fn demand(&self) -> (u64, Filter) {
+        let state = self.state.lock();
+        // A listener learns what the server refuses, and then wants no more of it.
+        let wanted = state.tasks.iter().filter(|(_, entry)| {
+            !matches!(entry.verdict, Verdict::Refused(_)) || entry.listeners().next().is_some()
+        });
+        let demand = Filter {
+            lists: state.lists(),
+            uris: state.uris.keys().cloned().collect(),
+            tasks: wanted.map(|(task, _)| Arc::clone(task)).collect(),
+        };
+        (state.generation, demand)
+    }
+
+    /// Forgets the server's agreement for a new connection.
+    pub(crate) fn reset_verdicts(&self) {
+        self.change(|state| {
+            let entries = state.uris.values_mut().chain(state.tasks.values_mut());
+            entries.for_each(|entry| entry.verdict = Verdict::Pending);
+            state.generation += 1;
+        });
     }
 
     /// The changes to request from a legacy server, which has accepted the subscriptions `held`,
     /// except for resources in `busy`, which have a running request.
-    pub(super) fn changes(
+    pub(crate) fn changes(
         &self,
         held: &HashSet<Arc<str>>,
         busy: &HashSet<Arc<str>>,
     ) -> PendingChanges {
-        let is_undecided = |(uri, entry): &(&Arc<str>, &Entry)| {
+        let state = self.state.lock();
+        let undecided = state.uris.iter().filter(|(uri, entry)| {
             matches!(entry.verdict, Verdict::Pending) && !busy.contains(*uri)
-        };
-        let is_unwanted = |uri: &&Arc<str>| !self.uris.contains_key(*uri) && !busy.contains(*uri);
+        });
+        let is_unwanted = |uri: &&Arc<str>| !state.uris.contains_key(*uri) && !busy.contains(*uri);
         PendingChanges {
-            generation: self.generation,
-            subscribe: self
-                .uris
-                .iter()
-                .filter(is_undecided)
+            generation: state.generation,
+            subscribe: undecided
                 .map(|(uri, entry)| (Arc::clone(uri), entry.params.clone()))
                 .collect(),
             unsubscribe: held.iter().filter(is_unwanted).cloned().collect(),
         }
     }
 
-    /// The resources and tasks of an interest that the server has accepted.
-    pub(super) fn accepted(&self, interest: &Interest) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
-        let among = |entries: &HashMap<Arc<str>, Entry>, wanted: &[Arc<str>]| {
-            let accepted = |key: &&Arc<str>| {
-                entries
-                    .get(*key)
-                    .is_some_and(|entry| matches!(entry.verdict, Verdict::Accepted))
-            };
-            wanted.iter().filter(accepted).cloned().collect::<Vec<_>>()
-        };
-        (
-            among(&self.uris, &interest.uris),
-            among(&self.tasks, &interest.tasks),
-        )
+    /// Records a legacy server's answer.
+    pub(crate) fn set_verdict(&self, uri: &Arc<str>, verdict: Verdict) {
+        if let Some(entry) = self.state.lock().uris.get_mut(uri) {
+            entry.verdict = verdict;
+        }
+        // Wakes callers that wait for the verdict.
+        self.agreement.send_modify(|_| ());
     }
 
-    /// Whether the server's answer for one of these resources is still missing.
-    pub(super) fn any_pending(&self, uris: &[Arc<str>]) -> bool {
-        uris.iter().any(|uri| {
-            self.uris
-                .get(uri)
-                .is_some_and(|entry| matches!(entry.verdict, Verdict::Pending))
-        })
+    /// Records a legacy server's declarations as the answer to the demand up to `generation`;
+    /// resources are requested one by one. `has_stream` says whether anything can arrive.
+    pub(crate) fn set_declared(
+        &self,
+        generation: u64,
+        lists: Lists,
+        tasks: bool,
+        has_stream: bool,
+    ) {
+        for entry in self.state.lock().tasks.values_mut() {
+            entry.verdict = verdict(tasks && has_stream);
+        }
+        let lists = if has_stream { lists } else { Lists::default() };
+        self.agreement.send_replace(Agreement {
+            generation,
+            lists,
+            has_updates: has_stream,
+        });
     }
 
-    pub(super) fn set_tasks_accepted(&mut self, accepted: bool) {
-        self.tasks
-            .values_mut()
-            .for_each(|entry| entry.verdict = verdict(accepted));
+    /// Records that a modern server accepts `honoured` of `asked`, which answers the demand up to
+    /// `generation`.
+    pub(crate) fn acknowledge(&self, generation: u64, asked: &Filter, honoured: &Filter) {
+        self.acknowledge_part(asked, honoured);
+        self.agreement.send_replace(Agreement {
+            generation,
+            lists: honoured.lists,
+            has_updates: true,
+        });
+    }
+
+    /// Records that a modern server accepts `honoured` of `asked`; the demand may be larger.
+    pub(crate) fn acknowledge_part(&self, asked: &Filter, honoured: &Filter) {
+        let state = &mut *self.state.lock();
+        for (entries, asked, honoured) in [
+            (&mut state.uris, &asked.uris, &honoured.uris),
+            (&mut state.tasks, &asked.tasks, &honoured.tasks),
+        ] {
+            for (name, entry) in entries.iter_mut().filter(|(name, _)| asked.contains(*name)) {
+                entry.verdict = verdict(honoured.contains(name));
+            }
+        }
     }
 }

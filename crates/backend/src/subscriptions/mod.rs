@@ -28,9 +28,10 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use agreement::Agreement;
 use deliver::Audience;
 use joint_updates::{JointUpdates, UpdateAdmission};
-use listener::ListenerId;
+use listener::{ListenerId, Session};
 use state::State;
 use task_progress::ProgressTarget;
 
@@ -63,16 +64,6 @@ impl Origin {
             Self::Pooled(principal) | Self::Request(principal) => Some(principal),
         }
     }
-}
-
-/// The server's agreement.
-#[derive(Clone, Copy, Debug, Default)]
-struct Agreement {
-    /// The generation of the demand that the server answered.
-    generation: u64,
-    lists: Lists,
-    /// Whether resource updates can arrive.
-    has_updates: bool,
 }
 
 /// The listeners of one server.
@@ -163,39 +154,10 @@ impl SubscriptionRegistry {
 
     /// Removes all listeners, for good.
     pub(crate) fn close(&self) {
-        self.change(State::close);
-    }
-
-    /// Waits for the part of an interest that the server accepts.
-    pub(crate) async fn honoured(&self, interest: &Interest) -> Interest {
-        let agreement = self.agreed(&interest.uris).await;
-        let (mut uris, tasks) = self.state.lock().accepted(interest);
-        if !agreement.has_updates {
-            uris.clear();
-        }
-        Interest {
-            lists: agreement.lists & interest.lists,
-            uris,
-            tasks,
-            session: interest.session,
-            unknown: None,
-        }
-    }
-
-    /// Waits until the server has answered to the current demand. Of resources it considers only
-    /// `uris`, since the answer for another may take long.
-    async fn agreed(&self, uris: &[Arc<str>]) -> Agreement {
-        let generation = self.state.lock().generation;
-        let mut agreement = self.agreement.subscribe();
-        let is_agreed = |agreement: &Agreement| {
-            agreement.generation >= generation && !self.state.lock().any_pending(uris)
-        };
-        // The sender lives as long as `self`.
-        agreement
-            .wait_for(is_agreed)
-            .await
-            .map(|agreement| *agreement)
-            .unwrap_or_default()
+        self.change(|state| {
+            *state = State::default();
+            state.closed = true;
+        });
     }
 
     /// Subscribes a session to a resource on the base connection; `None` at the limit.
@@ -271,14 +233,24 @@ impl SubscriptionRegistry {
 
     /// Whether a task is named for a listener of `principal`.
     pub(crate) fn any_task(&self, principal: &Principal) -> bool {
-        self.state.lock().any_task(principal)
+        let state = self.state.lock();
+        let is_of = |id: &ListenerId| state.is_of(*id, principal);
+        let is_of_session = |session: &Session| session.caller.principal() == principal;
+        state.tasks.values().any(|entry| {
+            entry.listeners().any(is_of) || state.following(Some(entry)).any(is_of_session)
+        })
     }
 
-    /// The resources that `principal`'s listeners without a session want, and the generation of
-    /// that demand.
+    /// The resources that `principal`'s listeners without a session want, without those that the
+    /// server refused, and the generation of that demand.
     pub(crate) fn resources_of(&self, principal: &Principal) -> (u64, HashSet<Arc<str>>) {
         let state = self.state.lock();
-        (state.generation, state.resources_of(principal))
+        let is_of = |id: &ListenerId| state.is_of(*id, principal);
+        let wanted = state.uris.iter().filter(|(_, entry)| {
+            !matches!(entry.verdict, Verdict::Refused(_)) && entry.listeners().any(is_of)
+        });
+        let wanted = wanted.map(|(uri, _)| Arc::clone(uri)).collect();
+        (state.generation, wanted)
     }
 
     /// Removes all entries of a session.
@@ -355,17 +327,6 @@ impl SubscriptionRegistry {
         self.changed.subscribe()
     }
 
-    /// The generation, which grows with every change of the demand on the base connection.
-    pub(crate) fn generation(&self) -> u64 {
-        self.state.lock().generation
-    }
-
-    /// The demand on the base connection, and its generation.
-    pub(crate) fn demand(&self) -> (u64, Filter) {
-        let state = self.state.lock();
-        (state.generation, state.demand())
-    }
-
     /// Whether the base connection of a legacy server needs a stream. The server announces changes
     /// of these lists, and of tasks if `tasks`.
     pub(crate) fn needs_stream(&self, lists: Lists, tasks: bool) -> bool {
@@ -386,64 +347,6 @@ impl SubscriptionRegistry {
     /// dropped.
     pub(crate) fn dedicated(&self) -> Arc<()> {
         Arc::clone(&self.dedicated)
-    }
-
-    /// Forgets the server's agreement for a new connection.
-    pub(crate) fn reset_verdicts(&self) {
-        self.change(State::reset_verdicts);
-    }
-
-    /// The changes to request from a legacy server, which has accepted the subscriptions `held`,
-    /// except for resources in `busy`.
-    pub(crate) fn changes(
-        &self,
-        held: &HashSet<Arc<str>>,
-        busy: &HashSet<Arc<str>>,
-    ) -> PendingChanges {
-        self.state.lock().changes(held, busy)
-    }
-
-    /// Records a legacy server's answer.
-    pub(crate) fn set_verdict(&self, uri: &Arc<str>, verdict: Verdict) {
-        if let Some(entry) = self.state.lock().uris.get_mut(uri) {
-            entry.verdict = verdict;
-        }
-        // Wakes callers that wait for the verdict.
-        self.agreement.send_modify(|_| ());
-    }
-
-    /// Records a legacy server's declarations as the answer to the demand up to `generation`;
-    /// resources are requested one by one. `has_stream` says whether anything can arrive.
-    pub(crate) fn set_declared(
-        &self,
-        generation: u64,
-        lists: Lists,
-        tasks: bool,
-        has_stream: bool,
-    ) {
-        self.state.lock().set_tasks_accepted(tasks && has_stream);
-        let lists = if has_stream { lists } else { Lists::default() };
-        self.agreement.send_replace(Agreement {
-            generation,
-            lists,
-            has_updates: has_stream,
-        });
-    }
-
-    /// Records that a modern server accepts `honoured` of `asked`, which answers the demand up to
-    /// `generation`.
-    pub(crate) fn acknowledge(&self, generation: u64, asked: &Filter, honoured: &Filter) {
-        self.acknowledge_part(asked, honoured);
-        self.agreement.send_replace(Agreement {
-            generation,
-            lists: honoured.lists,
-            has_updates: true,
-        });
-    }
-
-    /// Records that a modern server accepts `honoured` of `asked`; the demand may be larger.
-    pub(crate) fn acknowledge_part(&self, asked: &Filter, honoured: &Filter) {
-        self.state.lock().acknowledge(asked, honoured);
     }
 
     /// Delivers a notification to its listeners, except for a session that has already received it.

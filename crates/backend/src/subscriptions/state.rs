@@ -12,7 +12,6 @@ use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
 use tokio::sync::watch;
 
-use super::filter::Filter;
 use super::listener::{ListenRequest, Listener, ListenerId, More, Session};
 
 #[derive(Default)]
@@ -72,14 +71,6 @@ struct Counts {
 }
 
 impl State {
-    /// Removes all listeners, for good.
-    pub(super) fn close(&mut self) {
-        *self = Self {
-            closed: true,
-            ..Self::default()
-        };
-    }
-
     /// Adds a listener. Resources and tasks beyond `limit` are left out.
     pub(super) fn add(&mut self, listen: Listen, limit: usize) -> ListenerId {
         self.next += 1;
@@ -445,43 +436,10 @@ impl State {
         entries.any(|entry| matches!(entry.verdict, Verdict::Accepted))
     }
 
-    /// Whether a task is named for a listener of `principal`.
-    pub(super) fn any_task(&self, principal: &Principal) -> bool {
-        let is_of = |id: &ListenerId| {
-            self.listeners
-                .get(id)
-                .is_some_and(|listener| listener.principal() == principal)
-        };
-        let is_of_session = |session: &Session| session.caller.principal() == principal;
-        self.tasks.values().any(|entry| {
-            entry.listeners().any(is_of) || self.following(Some(entry)).any(is_of_session)
-        })
-    }
-
-    /// The resources that `principal`'s listeners want, without those that the server refused.
-    pub(super) fn resources_of(&self, principal: &Principal) -> HashSet<Arc<str>> {
-        let is_of = |id: &ListenerId| {
-            self.listeners
-                .get(id)
-                .is_some_and(|listener| listener.principal() == principal)
-        };
-        let wanted = self.uris.iter().filter(|(_, entry)| {
-            !matches!(entry.verdict, Verdict::Refused(_)) && entry.listeners().any(is_of)
-        });
-        wanted.map(|(uri, _)| Arc::clone(uri)).collect()
-    }
-
-    /// The whole demand on the base connection.
-    pub(super) fn demand(&self) -> Filter {
-        // A listener learns what the server refuses, and then wants no more of it.
-        let wanted = self.tasks.iter().filter(|(_, entry)| {
-            !matches!(entry.verdict, Verdict::Refused(_)) || entry.listeners().next().is_some()
-        });
-        Filter {
-            lists: self.lists(),
-            uris: self.uris.keys().cloned().collect(),
-            tasks: wanted.map(|(task, _)| Arc::clone(task)).collect(),
-        }
+    /// Whether a listener belongs to `principal`.
+    pub(super) fn is_of(&self, id: ListenerId, principal: &Principal) -> bool {
+        let listener = self.listeners.get(&id);
+        listener.is_some_and(|listener| listener.principal() == principal)
     }
 }
 
