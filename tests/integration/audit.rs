@@ -301,12 +301,17 @@ const ENDINGS: [(&str, &str, [Option<&str>; 5]); 12] = {
         (
             CALL,
             r#""name":"files__erase""#,
-            says([FILES, Some("erase")], "ask", "not_run", None),
+            says([FILES, Some("erase")], "ask", "not_run", Some("approval")),
         ),
         (
             CALL,
             r#""name":"hidden__look""#,
-            says([Some("hidden"), Some("look")], "allow", "error", None),
+            says(
+                [Some("hidden"), Some("look")],
+                "allow",
+                "error",
+                Some("filter"),
+            ),
         ),
         (
             "prompts/get",
@@ -379,10 +384,13 @@ async fn lines_have_the_same_content_in_every_era_and_transport() {
         );
         let mut client = Client::start(&config, era, transport).await;
         client.tool_names().await;
-        let mut codes = Vec::new();
+        let mut errors = Vec::new();
         for (method, params, _) in ENDINGS {
             let answer = client.request("1", method, params, "").await.answer;
-            codes.push(member(&answer, "error.code").map(str::to_owned));
+            errors.push(
+                ["error.code", "error.data.gate"]
+                    .map(|name| member(&answer, name).map(str::to_owned)),
+            );
         }
         // Its first line is written after all lines of the calls before.
         client.call("files__look").await;
@@ -397,11 +405,15 @@ async fn lines_have_the_same_content_in_every_era_and_transport() {
             })
             .collect();
         let mut contents = Vec::new();
-        for ((line, code), (_, params, says)) in ended.iter().zip(&codes).zip(ENDINGS) {
+        for ((line, [code, gate]), (_, params, says)) in ended.iter().zip(&errors).zip(ENDINGS) {
             let found = ["server", "item", "decision", "outcome", "reason"]
                 .map(|name| member(line, name).and_then(plain_string));
             assert_eq!(found, says, "{era:?} {transport:?} {params}: {line}");
             assert_eq!(member(line, "code"), code.as_deref(), "{params}: {line}");
+            // The client does not learn that an item is hidden from it.
+            let is_hidden = says[2] == Some("hide") || says[4] == Some("filter");
+            let named = says[4].filter(|_| !is_hidden);
+            assert_eq!(gate.as_deref().and_then(plain_string), named, "{params}");
             // All other members are the same.
             let differing = [
                 "seq",

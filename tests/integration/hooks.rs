@@ -210,6 +210,7 @@ async fn hook_judges_results_and_can_require_an_approval() {
         denied.answer
     );
     assert_eq!(denied.member("error.data.mayHaveRun"), "true");
+    assert_eq!(denied.member("error.data.gate"), r#""hooks""#);
     assert!(
         guardrail.requests()[1].text().contains(r#""text":"1.0e2""#),
         "the result as the server gave it"

@@ -71,7 +71,7 @@ async fn request_over_the_limit_is_told_when_to_come_again() {
         "{text}"
     );
     assert!(
-        text.contains(r#""id":1"#) && text.contains(r#""mayHaveRun":false"#),
+        text.contains(r#""id":1"#) && text.contains(r#""mayHaveRun":false,"gate":"rate""#),
         "{text}"
     );
     // No list has this name, and only the server knows which tool it means, so it counts.

@@ -61,6 +61,8 @@ pub struct CallContext {
     pub once: OnceLock<()>,
     /// Set if the client says that its user follows the link to sign in that it got before.
     pub has_accepted_link: OnceLock<()>,
+    /// The first gate that refused the request while it was resolved, or before or while it ran.
+    pub gate: OnceLock<&'static str>,
 }
 
 /// The facts about a request for its line in the audit log. Each is set at most once.
@@ -167,6 +169,19 @@ impl CallContext {
         self.once.get().is_some()
     }
 
+    /// Notes that a gate refuses the request, on its span and for the audit log. Clients do not see
+    /// that.
+    pub fn refused_by(&self, gate: &'static str) {
+        self.trace.refused_by(gate);
+        let _ = self.gate.set(gate);
+    }
+
+    /// Notes that a gate refuses the request; returns the error with the gate's name.
+    pub fn refuse(&self, gate: &'static str, error: RpcError) -> RpcError {
+        self.refused_by(gate);
+        error.of_gate(gate)
+    }
+
     /// Makes the request run at most once from now on. This cannot be undone.
     pub fn run_once(&self) {
         let _ = self.once.set(());
@@ -188,6 +203,7 @@ impl CallContext {
             noted: None,
             once: OnceLock::new(),
             has_accepted_link: OnceLock::new(),
+            gate: OnceLock::new(),
         }
     }
 }

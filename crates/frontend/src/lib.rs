@@ -4,22 +4,19 @@
 //! its session (`session`, `streams`) and starts its call in the core (`call`, `suspended`). The
 //! transports are `http`, and `channel` for stdio and the deprecated HTTP+SSE transport.
 
-mod approval;
 mod call;
 mod channel;
-mod decision;
 mod eras;
 mod error;
 mod facts;
 pub mod forwarding;
+mod gates;
 mod guardrail;
-mod hooked_call;
 mod http;
 mod ingress;
 mod insight;
 mod memory;
 mod protection;
-mod recording;
 mod session;
 mod session_records;
 mod settings;

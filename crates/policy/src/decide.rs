@@ -272,7 +272,7 @@ impl Policies {
         let (listed, mut notes) = rights.listed(item);
         let action = item.kind.use_action();
         let verdict = match listed.outcome {
-            PolicyOutcome::Hidden => Ok(listed.clone()),
+            PolicyOutcome::Hidden => Ok(listed),
             _ => rights
                 .decided(action, item, arguments)
                 .map(|(verdict, more)| {
@@ -280,19 +280,13 @@ impl Policies {
                     verdict
                 }),
         };
-        Some(Explanation {
-            is_listed: listed.outcome != PolicyOutcome::Hidden,
-            verdict,
-            notes,
-        })
+        Some(Explanation { verdict, notes })
     }
 }
 
 /// The explanation whether an item exists for a client, and whether the client may use it.
 #[derive(Debug)]
 pub struct Explanation {
-    /// Whether the item is in the client's lists.
-    pub is_listed: bool,
     /// The verdict about using the item.
     pub verdict: Result<Verdict, AmbiguousArguments>,
     /// Errors in policies, and their consequences.

@@ -2,7 +2,7 @@
 //!
 //! Errors from servers pass as text and are never decoded into this type.
 
-use crate::json::{Json, ObjectBuilder};
+use crate::json::{Json, ObjectBuilder, rewrite_object};
 
 /// Error codes of JSON-RPC, MCP and Fanlight. docs/reference/errors.md is generated from them.
 pub mod code {
@@ -99,6 +99,17 @@ impl RpcError {
     pub fn with_data(mut self, data: Json) -> Self {
         self.data = Some(data);
         self
+    }
+
+    /// The same error, with the name of the gate that refused the request in `data`.
+    #[must_use]
+    pub fn of_gate(self, gate: &str) -> Self {
+        let data = self.data.unwrap_or_else(Json::empty_object);
+        let named = format!("\"gate\":\"{gate}\"");
+        Self {
+            data: Some(rewrite_object(&data, |_| true, named.as_bytes())),
+            ..self
+        }
     }
 
     /// The JSON-RPC error object.

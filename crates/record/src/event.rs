@@ -197,7 +197,7 @@ pub enum AuditEvent<'a> {
 /// The refusal of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusedRequest {
-    /// The reason: `scopes`, `rate` or `busy`.
+    /// The gate that refused: `scopes`, `rate`, `busy` or `record`.
     pub reason: &'static str,
     /// The code of the error that the client gets.
     pub code: i64,

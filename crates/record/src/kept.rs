@@ -249,7 +249,6 @@ impl KeptRecord {
                 entry.outcome = outcome(response);
                 if is_denied {
                     entry.outcome = "refused";
-                    entry.reason = Some("policy".into());
                 }
                 if entry.task.is_none() {
                     entry.task = begun_task(&response.body());
@@ -273,6 +272,8 @@ impl KeptRecord {
         });
         if noted.is_some_and(|noted| noted.replaced.get().is_some()) {
             entry.reason = Some("a hook replaced the result".into());
+        } else {
+            entry.reason = request.context.gate.get().map(|gate| (*gate).into());
         }
         entry.response_bytes = response.map(|response| response.body().bytes().len());
         self.ledger.add(entry);

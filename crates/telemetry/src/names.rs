@@ -117,6 +117,8 @@ attributes! {
     MIRROR = "fanlight.mirror" on [Internal];
     /// The decision of the policy about the request, and the ids of the policies that decided.
     POLICY = "fanlight.policy" on [Server];
+    /// The gate that refused the request.
+    GATE = "fanlight.gate" on [Server];
     /// Whether the answer came from the catalogue without a request to a server.
     CACHE_HIT = "fanlight.cache.hit" on [Server];
     /// How many servers contributed nothing to a merged answer.

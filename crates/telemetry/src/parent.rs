@@ -104,6 +104,13 @@ impl Parent {
         }
     }
 
+    /// Records which gate refuses the request.
+    pub fn refused_by(&self, gate: &'static str) {
+        if let Some(span) = self.record() {
+            span.update(|fields| fields.optional().gate = Some(gate));
+        }
+    }
+
     /// Records which canary serves the client in place of its server. The caller sets it once.
     pub fn canary(&self, name: &str) {
         if let Some(span) = self.record() {

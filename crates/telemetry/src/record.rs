@@ -108,6 +108,8 @@ pub(crate) struct OptionalFields {
     pub(crate) result: Option<String>,
     /// The decision of the policy about the request, and which policies decided.
     pub(crate) policy: Option<String>,
+    /// The gate that refused the request.
+    pub(crate) gate: Option<&'static str>,
     /// The only sign of the client of a request without a session.
     pub(crate) told_by: Option<String>,
     /// The canary that served the client in place of the requested server.

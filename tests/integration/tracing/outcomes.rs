@@ -98,6 +98,35 @@ async fn spans_of_error_responses() {
     }
 }
 
+#[tokio::test]
+async fn span_of_a_refused_request_names_the_gate() {
+    let only = backend(Era::Modern, Transport::Http).await;
+    let asks = only.entry_with("only", r#""approval":{"tools":["t"]}"#);
+    for (entry, more, gate) in [
+        (
+            &*only.entry("only"),
+            r#","limits":{"rates":[{"rate":"1/h"}]}"#,
+            "rate",
+        ),
+        (&*asks, r#","timeouts":{"approval":"10ms"}"#, "approval"),
+        (
+            &*only.entry("only"),
+            r#","endpoints":{"/mcp":{"tools":{"deny":["only/*"]}}}"#,
+            "filter",
+        ),
+    ] {
+        let traced = Traced::start(entry, more).await;
+        traced.call(1).await;
+        traced.call(2).await;
+        let trace = traced
+            .file
+            .trace(&from_client(2, "01"), &[(SERVER, CALL)])
+            .await;
+        let span = trace.one(SERVER, CALL);
+        assert_eq!(span.text("fanlight.gate"), Some(gate), "{span:?}");
+    }
+}
+
 /// A client's mistake is no failure of the gateway (conventions for MCP, Server).
 #[tokio::test]
 async fn mistakes_of_clients_leave_the_status_of_server_spans_unset() {

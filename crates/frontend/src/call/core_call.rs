@@ -20,10 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::detached::Ends;
 use super::{DetachedCalls, ResponseItem, input_rounds};
-use crate::approval::{ApprovedCall, CallBeforeApproval};
-use crate::hooked_call::HookedCall;
-use crate::protection::Turn;
-use crate::recording::{RequestRecording, not_recorded};
+use crate::gates::Gates;
 use crate::session::{Cancellation, SessionGuard};
 use crate::validity::{Ended, RequestValidity, request_ended};
 
@@ -38,43 +35,11 @@ pub(crate) struct CoreRequest {
     /// The number of server messages that may wait for the client; `None` if the client can take
     /// none.
     pub(crate) messages: Option<usize>,
-    /// Conditions to wait for first.
-    pub(crate) before: BeforeRun,
-    /// Guardrails that judge the request and its result.
-    pub(crate) hooked: Option<Box<HookedCall>>,
-    /// Writes the outcome to the audit log, if that is configured.
-    pub(crate) recording: Option<Box<RequestRecording>>,
+    /// The gates that it passes first, and that see its response.
+    pub(crate) gates: Gates,
     /// Limits for rounds of input if the gateway collects the input; `None` if the client gets the
     /// server's request for input itself.
     pub(crate) input_rounds: Option<input_rounds::RoundLimits>,
-}
-
-/// The conditions that a request waits for before it reaches the core.
-#[derive(Debug, Default)]
-pub(crate) struct BeforeRun {
-    /// The request's turn under the rate limits.
-    pub(crate) turn: Option<Turn>,
-    /// The approval that it needs.
-    pub(crate) approval: Option<Box<CallBeforeApproval>>,
-}
-
-impl BeforeRun {
-    fn is_nothing(&self) -> bool {
-        self.turn.is_none() && self.approval.is_none()
-    }
-}
-
-impl BeforeRun {
-    /// Waits for all conditions.
-    async fn passed(self, messages: ServerMessages) -> Result<Option<ApprovedCall>, RpcError> {
-        if let Some(turn) = self.turn {
-            turn.come().await;
-        }
-        match self.approval {
-            Some(call) => call.agreed(messages).await.map(Some),
-            None => Ok(None),
-        }
-    }
 }
 
 /// The events that end a request before its answer.
@@ -127,18 +92,12 @@ impl CoreCall {
         let CoreRequest {
             mut operation,
             input_rounds,
-            before,
-            hooked,
-            recording,
+            gates,
             ..
         } = request;
         let context = Arc::clone(operation.context());
         let (core, trace) = (Arc::clone(core), &context.trace);
-        // The policy may change during the wait, so the decision is repeated after it.
-        let waits = !before.is_nothing() || hooked.is_some();
-        let is_plain = !waits && recording.is_none();
-        let decided = waits.then(|| (operation.decided(), Arc::clone(&core), Arc::clone(&context)));
-        let around = (!is_plain).then(|| (before, hooked, recording, sender.clone(), decided));
+        let around = (!gates.are_none()).then(|| (gates, sender.clone()));
         let run: PendingAnswer = match (first, input_rounds) {
             (None, Some(limits)) => Box::pin(trace.scope(input_rounds::resolve_input_rounds(
                 core, operation, sender, limits,
@@ -153,54 +112,7 @@ impl CoreCall {
         };
         let answer = match around {
             None => run,
-            Some((before, mut hooked, mut recording, messages, decided)) => Box::pin(async move {
-                let ready = async {
-                    // Guardrails come first: a denied call needs no turn and no approval.
-                    if let Some(hooked) = &mut hooked {
-                        hooked.before(messages.clone()).await?;
-                    }
-                    let approved = before.passed(messages).await?;
-                    if let Some((decided, core, context)) = decided {
-                        core.may_go_on(&decided, &context)?;
-                    }
-                    // The audit log comes last: a recorded call runs.
-                    if let Some(acknowledged) = recording
-                        .as_ref()
-                        .map_or(Ok(None), |recording| recording.announce())?
-                    {
-                        let recorded = acknowledged.await;
-                        recorded.map_err(|error| not_recorded(&error))?;
-                    }
-                    Ok(approved)
-                };
-                let approved = match ready.await {
-                    Ok(approved) => approved,
-                    Err(error) => {
-                        let response = Response::from_error(&error);
-                        recording.iter_mut().for_each(|it| it.end(&response));
-                        return response;
-                    }
-                };
-                let run = async move {
-                    let response = run.await;
-                    if let Some(call) = &approved {
-                        // This precedes the response, since the client may bring the input to any
-                        // process.
-                        call.answered(&response).await;
-                    }
-                    match &hooked {
-                        Some(hooked) => hooked.after(response).await,
-                        None => response,
-                    }
-                };
-                let Some(mut recording) = recording else {
-                    return run.await;
-                };
-                recording.begin();
-                let response = run.await;
-                recording.end(&response);
-                response
-            }),
+            Some((gates, messages)) => Box::pin(gates.around(Arc::clone(&context), messages, run)),
         };
         Self {
             answer: Some(answer),

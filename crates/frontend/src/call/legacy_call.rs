@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::{CoreCall, ResponseItem, ResponseStream};
 use crate::eras::notifications::NotificationFilter;
+use crate::gates::Rights;
 use crate::session::Session;
 
 type Item = ResponseItem<Chunks, Response>;
@@ -32,7 +33,7 @@ pub(crate) struct LegacyCall {
     open: Vec<u64>,
     /// Decides whether the call may go on after an answer of the client; `None` if no decision is
     /// needed.
-    may_go_on: Option<MayGoOn>,
+    rights: Option<Rights>,
     /// Client answers that wait for that decision.
     held: Vec<HeldAnswer>,
     /// The session's change for this call, which a refusal undoes.
@@ -51,9 +52,6 @@ pub(crate) enum Noted {
     LogLevel(Option<LogLevel>),
 }
 
-/// Decides by the current policy whether a call may go on.
-pub(crate) struct MayGoOn(pub(crate) Box<dyn Fn() -> Result<(), RpcError> + Send + Sync>);
-
 /// The client's answer to a server request, and the server that waits for it.
 #[derive(Debug)]
 struct HeldAnswer {
@@ -71,7 +69,7 @@ impl LegacyCall {
             filter,
             session,
             open,
-            may_go_on: None,
+            rights: None,
             held,
             noted: None,
             outbox,
@@ -80,8 +78,8 @@ impl LegacyCall {
     }
 
     /// Adds a decision to make before the server gets a client's answer.
-    pub(crate) fn deciding_again(mut self, may_go_on: Option<MayGoOn>) -> Self {
-        self.may_go_on = may_go_on;
+    pub(crate) fn deciding_again(mut self, rights: Option<Rights>) -> Self {
+        self.rights = rights;
         self
     }
 
@@ -92,7 +90,7 @@ impl LegacyCall {
     }
 
     fn open_server_request(&mut self, mut request: ServerRequest) {
-        let held = self.may_go_on.is_some().then(|| {
+        let held = self.rights.is_some().then(|| {
             let (sender, answer) = oneshot::channel();
             (answer, std::mem::replace(&mut request.answer, sender))
         });
@@ -116,7 +114,7 @@ impl LegacyCall {
 
     /// Passes the client's answers on, unless the call may no longer go on.
     fn pass_answers(&mut self, cx: &mut Context<'_>) -> Result<(), RpcError> {
-        let Some(MayGoOn(may_go_on)) = &self.may_go_on else {
+        let Some(rights) = &self.rights else {
             return Ok(());
         };
         let mut at = 0;
@@ -126,7 +124,7 @@ impl LegacyCall {
                 drop(self.held.swap_remove(at));
             } else if let Poll::Ready(answer) = Pin::new(&mut held.answer).poll(cx) {
                 let HeldAnswer { to_server, .. } = self.held.swap_remove(at);
-                may_go_on()?;
+                rights.again()?;
                 // An error means that the server no longer waits.
                 let _ = answer.map(|answer| to_server.send(answer));
             } else {
@@ -139,10 +137,8 @@ impl LegacyCall {
     /// Sends later answers of the client straight to the server, since the call has ended. Does
     /// nothing if the call may no longer go on.
     fn release_answers(&mut self) {
-        let may_go_on = self
-            .may_go_on
-            .as_ref()
-            .is_none_or(|MayGoOn(may_go_on)| may_go_on().is_ok());
+        let rights = self.rights.as_ref();
+        let may_go_on = rights.is_none_or(|rights| rights.again().is_ok());
         for HeldAnswer {
             number, to_server, ..
         } in self.held.drain(..).filter(|_| may_go_on)

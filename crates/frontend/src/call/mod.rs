@@ -14,9 +14,9 @@ use fanlight_canonical::StreamSignal;
 use fanlight_protocol::Response;
 use fanlight_protocol::json::Chunks;
 
-pub(crate) use self::core_call::{BeforeRun, CoreCall, CoreRequest, RequestEnds};
+pub(crate) use self::core_call::{CoreCall, CoreRequest, RequestEnds};
 pub(crate) use self::detached::DetachedCalls;
-pub(crate) use self::legacy_call::{LegacyCall, MayGoOn, Noted};
+pub(crate) use self::legacy_call::{LegacyCall, Noted};
 pub(crate) use self::rendered::{Answer, RenderedCall, Responses};
 
 /// The items of a response stream, in order. `M` is the type of messages before the response, `R`

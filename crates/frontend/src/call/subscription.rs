@@ -27,11 +27,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{ResponseItem, ResponseStream};
-use crate::decision::LastingDecision;
 use crate::eras::notifications::has_result;
+use crate::gates::{LastingDecision, Recording, not_recorded};
 use crate::guardrail::LiveHooks;
 use crate::protection::Turn;
-use crate::recording::{RequestRecording, not_recorded};
 use crate::session::Cancellation;
 
 type Opening = BoxFuture<'static, Result<Listening, RpcError>>;
@@ -52,7 +51,7 @@ pub(crate) struct SubscriptionBegins {
     /// The request's turn under the rate limits.
     pub(crate) turn: Option<Turn>,
     /// The audit record, if it is configured.
-    pub(crate) recording: Option<Box<RequestRecording>>,
+    pub(crate) recording: Option<Box<Recording>>,
 }
 
 /// The events that end a subscription.
@@ -78,7 +77,7 @@ pub(crate) struct Subscription {
     /// `None` for an unrestricted client.
     decision: Option<LastingDecision>,
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
-    recording: Option<Box<RequestRecording>>,
+    recording: Option<Box<Recording>>,
     hooks: LiveHooks,
     _permit: OwnedSemaphorePermit,
 }
@@ -200,7 +199,7 @@ impl Subscription {
         {
             self.state = None;
             return Poll::Ready(Some(ResponseItem::Response(Response::from_error(
-                &refused.to_error(),
+                &refused.error,
             ))));
         }
         match &mut self.state {

@@ -567,6 +567,7 @@ impl From<Box<ingress::Refusal>> for Box<Refusal> {
             ending,
             required_scopes,
             retry_after,
+            gate: _,
             kept_by: _,
         } = *refusal;
         let status = match reason {

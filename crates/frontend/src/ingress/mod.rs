@@ -4,7 +4,6 @@
 //! A transport frames messages, implements [`Transport`] for its own rules, and sends the results
 //! of [`Ingress::receive`].
 
-mod authorization;
 mod notification;
 mod request;
 
@@ -13,9 +12,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{ClientHeaders, Decidable, Endpoint, Holder, Keeper, Peer, ProcessRun};
+use fanlight_canonical::{
+    ClientHeaders, Decidable, Detail, Endpoint, Holder, Keeper, Peer, ProcessRun,
+};
 use fanlight_credentials::{ConnectionFacts, Credentials, Denial};
-use fanlight_gateway::Gateway;
+use fanlight_gateway::{Gateway, Operation};
 use fanlight_protocol::header::MAX_FORWARDED;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::message::Sender;
@@ -35,6 +36,8 @@ use crate::eras::params::{Meta, Params};
 use crate::eras::{era, fault, modern};
 use crate::error::FrontendError;
 use crate::facts::TransportFacts;
+use crate::gates::{self, BUSY, Client, Gates, RATE, Refused, SCOPES};
+use crate::protection::Turn;
 use crate::session::RunningRequests;
 use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, SessionStreams};
@@ -64,6 +67,14 @@ pub(crate) struct Origin<'a> {
 }
 
 impl Origin<'_> {
+    /// The sender, as gates see it.
+    fn client(&self) -> Client<'_> {
+        Client {
+            endpoint: self.holder.endpoint(),
+            identity: &self.identity,
+        }
+    }
+
     /// The peer whose share of a limit the message uses.
     pub(crate) fn peer(&self) -> Peer {
         Peer::of(self.holder.principal(), self.facts.peer_address()).or_user(self.facts.user)
@@ -116,6 +127,12 @@ pub(crate) enum RequestKind {
     Initialize(Arc<SessionStreams>),
 }
 
+/// An admitted operation, and the gates that it passes before it runs.
+struct Admitted {
+    operation: Operation,
+    gates: Gates,
+}
+
 /// A refused message.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -125,6 +142,8 @@ pub(crate) struct Refusal {
     pub(crate) id: Option<Json>,
     /// The end of the request's span.
     pub(crate) ending: Option<Box<Ending>>,
+    /// The gate that refused the message, if one did.
+    pub(crate) gate: Option<&'static str>,
     /// All required scopes, if the client lacks any of them.
     pub(crate) required_scopes: Option<Box<[Arc<str>]>>,
     /// The time after which the client may retry, if it sent too many requests.
@@ -170,6 +189,7 @@ impl Refusal {
             error,
             id: None,
             ending: None,
+            gate: None,
             required_scopes: None,
             retry_after: None,
             kept_by: None,
@@ -200,6 +220,9 @@ impl Refusal {
 
     fn of_request(mut self: Box<Self>, id: &Json, span: ServerSpan) -> Box<Self> {
         self.id = Some(id.clone());
+        if let Some(gate) = self.gate {
+            span.within().refused_by(gate);
+        }
         self.ending = Some(Box::new(Ending::refused(span, &self.error)));
         self
     }
@@ -208,6 +231,29 @@ impl Refusal {
 impl From<RpcError> for Box<Refusal> {
     fn from(error: RpcError) -> Self {
         Refusal::malformed(error)
+    }
+}
+
+impl From<Box<Refused>> for Box<Refusal> {
+    fn from(refused: Box<Refused>) -> Self {
+        let Refused {
+            gate,
+            error,
+            scopes,
+            retry_after,
+        } = *refused;
+        let reason = match gate {
+            SCOPES => Reason::Scopes,
+            RATE => Reason::TooMany,
+            BUSY => Reason::Malformed,
+            _ => Reason::Busy,
+        };
+        Box::new(Refusal {
+            gate: Some(gate),
+            required_scopes: scopes,
+            retry_after,
+            ..*Refusal::new(reason, error)
+        })
     }
 }
 
@@ -326,6 +372,57 @@ impl Ingress {
         }
     }
 
+    /// How far a request must be resolved for [`Self::admit`].
+    fn detail(&self, origin: &Origin<'_>, method: &Method) -> Detail {
+        gates::detail(&self.settings, origin.client(), method)
+    }
+
+    /// Admits one message. This, [`Self::admit_operation`], [`Self::admit_request`] or
+    /// [`Self::admit_in_turn`] is called once per valid message, with exactly what runs. Answers, and
+    /// notifications that no server gets, need only an identity.
+    fn admit(&self, origin: &Origin<'_>, subject: &dyn Decidable) -> Result<(), Box<Refusal>> {
+        Ok(gates::decide(&self.settings, origin.client(), subject)?)
+    }
+
+    /// Admits an operation; returns the gates that it still has to pass, and a permit.
+    async fn admit_operation<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        operation: &Operation,
+    ) -> Result<(Gates, Option<OwnedSemaphorePermit>), Box<Refusal>> {
+        let (turn, permit) = self.admit_request(transport, origin, operation).await?;
+        let gates = Gates::of(&self.settings, &self.core, operation, turn);
+        Ok((gates, permit))
+    }
+
+    /// Admits a request that reaches the core. It counts against the rate limits, and its permit
+    /// against the client's concurrent requests.
+    async fn admit_request<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        subject: &dyn Decidable,
+    ) -> Result<(Option<Turn>, Option<OwnedSemaphorePermit>), Box<Refusal>> {
+        let turn = self.admit_in_turn(origin, subject).await?;
+        let permit = gates::permit(&self.settings, transport.permits()).or_else(|busy| {
+            let client = origin.client();
+            gates::record_decision(&self.settings, client, subject, Err(busy))
+        })?;
+        Ok((turn, permit))
+    }
+
+    /// Admits a long-lasting request, which does not count as a concurrent request. It counts
+    /// against the rate limits; returns its turn if it has to wait.
+    async fn admit_in_turn(
+        &self,
+        origin: &Origin<'_>,
+        subject: &dyn Decidable,
+    ) -> Result<Option<Turn>, Box<Refusal>> {
+        let client = origin.client();
+        Ok(gates::arrive(&self.settings, client, || origin.peer(), subject).await?)
+    }
+
     /// Handles a received text: a message, or a batch if the session's revision allows it.
     pub(crate) async fn receive<T: Transport>(
         &self,
@@ -408,7 +505,6 @@ impl Ingress {
                 message,
             )));
         }
-        self.admit(origin, None)?;
         match transport.session(origin).await? {
             Some(session) => session.session.server_requests.answer(response),
             None => tracing::debug!("response of a client ignored: it has no session"),

@@ -48,7 +48,7 @@ impl Ingress {
                         .with_identity(Arc::clone(&origin.identity));
                     let context = Arc::new(CallContext { caller, ..context });
                     let notice = self.core.resolve_notice(notification.clone(), context);
-                    self.admit(origin, Some(&notice))?;
+                    self.admit(origin, &notice)?;
                     self.core.notify(notice, Arc::clone(&session.session) as _);
                 }
             }

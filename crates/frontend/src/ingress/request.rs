@@ -17,25 +17,22 @@ use fanlight_telemetry::{Network, ServerSpan};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::authorization::Admitted;
 use super::{
-    AboutTask, Ingress, Kept, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport,
+    AboutTask, Admitted, Ingress, Kept, Origin, Reason, Refusal, RequestKind, StartedRequest,
+    Transport,
 };
-use crate::approval::CallBeforeApproval;
 use crate::call::subscription::{SubscriptionBegins, SubscriptionEnds};
 use crate::call::{
-    Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, MayGoOn, Noted, RenderedCall,
-    RequestEnds, ResponseStream, input_rounds,
+    Answered, CoreCall, CoreRequest, LegacyCall, Noted, RenderedCall, RequestEnds, ResponseStream,
+    input_rounds,
 };
-use crate::decision::{self, LastingDecision, OwnRequest};
 use crate::eras::notifications::{LogGate, NotificationFilter};
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{era, fault, legacy, modern};
-use crate::hooked_call::HookedCall;
+use crate::gates::{self, Gates, LastingDecision, OwnRequest, Recording, Rights};
 use crate::memory::{Spent, UNCOUNTED};
 use crate::protection::Turn;
-use crate::recording::RequestRecording;
 use crate::session::archive::{ArchivedSession, OnRecord};
 use crate::session::{RunningRequests, Session, SessionRecord};
 use crate::streams::{ActiveSession, SessionStreams};
@@ -70,14 +67,6 @@ pub(super) struct ParsedRequest {
     pub(super) params: Params,
     /// The request's span, which later moves to the call.
     pub(super) span: ServerSpan,
-}
-
-/// An admitted operation and the conditions to wait for before it runs.
-struct AdmittedOperation {
-    operation: Operation,
-    before: BeforeRun,
-    hooked: Option<Box<HookedCall>>,
-    recording: Option<Box<RequestRecording>>,
 }
 
 impl Ingress {
@@ -160,9 +149,9 @@ impl Ingress {
             context: Arc::new(client),
         };
         let operation = self.core.resolve(unresolved, detail).await;
-        let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
+        let (gates, permit) = self.admit_operation(transport, origin, &operation).await?;
+        let admitted = Admitted { operation, gates };
         let ends = ends_of(transport, origin, parsed);
-        let admitted = self.admitted(operation, turn);
         let resumption = Resumption::New;
         let stream = self.suspendable_call(admitted, parsed, revision, false, resumption, ends);
         let call = parsed.answered_by::<T>(stream, revision);
@@ -246,14 +235,12 @@ impl Ingress {
             .resolve_modern::<T>(origin, parsed, sender, takes_messages)
             .await;
         transport.check_mirrored(&operation, &parsed.params)?;
-        let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
+        let (gates, permit) = self.admit_operation(transport, origin, &operation).await?;
+        let admitted = Admitted { operation, gates };
         let ends = ends_of(transport, origin, parsed);
-        let admitted = self.admitted(operation, turn);
         let stream: Responses = match resumption {
             Ok(it) => self.suspendable_call(admitted, parsed, revision, takes_messages, it, ends),
-            Err(error) => {
-                answered_without_running(admitted.recording, Response::from_error(&error))
-            }
+            Err(error) => answered_without_running(admitted.gates, Response::from_error(&error)),
         };
         Ok((stream, permit))
     }
@@ -269,7 +256,7 @@ impl Ingress {
         waiting: WaitingCall,
     ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
         transport.check_mirrored(&*waiting.decided, &parsed.params)?;
-        let Admitted { permit, turn } = self
+        let (turn, permit) = self
             .admit_request(transport, origin, &*waiting.decided)
             .await?;
         // The call has already waited for the client, so it waits for no turn.
@@ -376,13 +363,13 @@ impl Ingress {
             noted: None,
             once: OnceLock::new(),
             has_accepted_link: OnceLock::new(),
+            gate: OnceLock::new(),
         });
         let resolved = self.subscriptions.resolve(core, request, &context);
         let own = OwnRequest(&request.method);
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
         let turn = self.admit_in_turn(origin, asked).await?;
-        let recording =
-            RequestRecording::of_listening(&self.settings, &context, request.params.as_ref());
+        let recording = Recording::of_listening(&self.settings, &context, request.params.as_ref());
         let begins = SubscriptionBegins { turn, recording };
         let cancellation = transport
             .running()
@@ -452,6 +439,7 @@ impl Ingress {
             noted: self.noted(),
             once: OnceLock::new(),
             has_accepted_link: OnceLock::new(),
+            gate: OnceLock::new(),
         };
         let detail = if T::HAS_HEADERS {
             Detail::Tool
@@ -497,44 +485,18 @@ impl Ingress {
         self.suspended_calls.find(retry)
     }
 
-    /// Adds the conditions that an admitted operation waits for: its turn, and an approval if it
-    /// needs one.
-    fn admitted(&self, operation: Operation, turn: Option<Turn>) -> AdmittedOperation {
-        let recording = RequestRecording::of(&self.settings, &operation);
-        if operation.is_refused() {
-            // A refusal waits for no turn and no approval.
-            turn.into_iter().for_each(Turn::pass);
-            return AdmittedOperation {
-                operation,
-                before: BeforeRun::default(),
-                hooked: None,
-                recording,
-            };
-        }
-        let approval = CallBeforeApproval::of(&self.settings, &operation);
-        let hooked = HookedCall::of(&self.settings, &operation);
-        AdmittedOperation {
-            operation,
-            before: BeforeRun { turn, approval },
-            hooked,
-            recording,
-        }
-    }
-
     fn suspendable_call(
         &self,
-        admitted: AdmittedOperation,
+        admitted: Admitted,
         parsed: &mut ParsedRequest,
         revision: Revision,
         takes_messages: bool,
         resumption: Resumption,
         ends: RequestEnds,
     ) -> Responses {
-        let AdmittedOperation {
+        let Admitted {
             mut operation,
-            before,
-            hooked,
-            recording,
+            gates,
         } = admitted;
         let judges_results = self.settings.hooks.judge_results();
         let level = operation.context().log_level;
@@ -549,7 +511,7 @@ impl Ingress {
                 Some(input::next_params(request.params.as_ref(), &[], None))
             }
             Resumption::Answered(response) => {
-                return answered_without_running(recording, response);
+                return answered_without_running(gates, response);
             }
         };
         // The answer carries the server request to the client, so no event stream is needed.
@@ -565,9 +527,7 @@ impl Ingress {
             CoreRequest {
                 operation,
                 messages,
-                before,
-                hooked,
-                recording,
+                gates,
                 input_rounds: None,
             },
         );
@@ -619,9 +579,8 @@ impl Ingress {
                 let operation = self
                     .resolve_legacy(transport, origin, session, parsed, &named)
                     .await;
-                let Admitted { permit, turn } =
-                    self.admit_request(transport, origin, &operation).await?;
-                let admitted = self.admitted(operation, turn);
+                let (gates, permit) = self.admit_operation(transport, origin, &operation).await?;
+                let admitted = Admitted { operation, gates };
                 let noted = match parsed.request.method {
                     Method::SetLogLevel => Some(Noted::LogLevel(session.session.log_level())),
                     _ => {
@@ -642,8 +601,8 @@ impl Ingress {
             (answer, _) => {
                 let own = OwnRequest(&request.method);
                 let permit = match &answer {
-                    Some(_) => self.admit(origin, Some(&own)).map(|()| None)?,
-                    None => self.admit_request(transport, origin, &own).await?.permit,
+                    Some(_) => self.admit(origin, &own).map(|()| None)?,
+                    None => self.admit_request(transport, origin, &own).await?.1,
                 };
                 let answer =
                     answer.unwrap_or_else(|| Err(RpcError::new(code::INTERNAL, "no session")));
@@ -714,7 +673,7 @@ impl Ingress {
         session: &ActiveSession,
         parsed: &mut ParsedRequest,
         named: Arc<SessionRequest>,
-        admitted: AdmittedOperation,
+        admitted: Admitted,
     ) -> LegacyCall {
         let ParsedRequest {
             request, params, ..
@@ -743,11 +702,7 @@ impl Ingress {
         // Also without a policy: a reload may add one.
         let may_be_asked =
             method.may_need_input() && can_be_asked(&operation.context().capabilities);
-        let decided = may_be_asked.then(|| operation.decided());
-        let may_go_on = decided.map(|decided| {
-            let (core, context) = (Arc::clone(&self.core), Arc::clone(operation.context()));
-            MayGoOn(Box::new(move || core.may_go_on(&decided, &context)))
-        });
+        let rights = may_be_asked.then(|| Rights::of(&self.core, operation));
         let (takes_messages, progress_token) =
             (transport.takes_messages(), params.meta.progress_token());
         let revision = client.revision();
@@ -764,9 +719,7 @@ impl Ingress {
         };
         let core_request = CoreRequest {
             input_rounds: method.may_need_input().then(limits),
-            before: admitted.before,
-            hooked: admitted.hooked,
-            recording: admitted.recording,
+            gates: admitted.gates,
             operation: admitted.operation,
             messages: takes_messages.then_some(self.settings.notification_buffer),
         };
@@ -780,7 +733,7 @@ impl Ingress {
         if let Some(detached) = transport.detached() {
             call.outlive_in(detached);
         }
-        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(may_go_on)
+        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(rights)
     }
 
     /// Creates the session of a client that sent `initialize`.
@@ -883,7 +836,7 @@ impl Ingress {
                     context: Arc::new(context.clone()),
                 };
                 let mut operation = core.resolve(request, Detail::Known).await;
-                match decision::decide_for(settings, &context.caller, &operation) {
+                match gates::decide_for(settings, &context.caller, &operation) {
                     Ok(()) => drop(core.run(&mut operation, ServerMessages::discard()).await),
                     Err(_) => session.session.forget_subscription(&uri),
                 }
@@ -907,7 +860,7 @@ impl Ingress {
             return Err(Refusal::new(Reason::Busy, error).kept_by(Kept::NewSession, run));
         }
         // `initialize` needs no scopes.
-        let permit = self.permit(transport)?;
+        let permit = gates::permit(&self.settings, transport.permits())?;
         let running = transport.running().cloned().unwrap_or_default();
         let session = self.new_session(origin, initialize, running)?;
         session.count(
@@ -931,9 +884,7 @@ impl Ingress {
         let core_request = CoreRequest {
             operation,
             messages: None,
-            before: BeforeRun::default(),
-            hooked: None,
-            recording: None,
+            gates: Gates::default(),
             input_rounds: None,
         };
         let filter = NotificationFilter {
@@ -1040,11 +991,8 @@ fn check_has_no_state(origin: &Origin<'_>, params: &Params) -> Result<(), RpcErr
 }
 
 /// The answer of a request that does not run, which is also put on record.
-fn answered_without_running(
-    mut recording: Option<Box<RequestRecording>>,
-    response: Response,
-) -> Responses {
-    recording.iter_mut().for_each(|it| it.end(&response));
+fn answered_without_running(gates: Gates, response: Response) -> Responses {
+    gates.end(&response);
     Box::new(Answered::new(response))
 }
 

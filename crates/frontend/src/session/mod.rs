@@ -26,8 +26,8 @@ use tokio::time::Instant;
 use self::archive::{ArchivedSession, OnRecord};
 pub(crate) use self::running_requests::{Cancellation, RunningRequests};
 pub(crate) use self::server_requests::ServerRequests;
-use crate::decision::Client;
 use crate::eras::legacy::InitializeParams;
+use crate::gates::Client;
 use crate::memory::{Reservation, Spent};
 use crate::session_records::Released;
 use crate::trace::SessionCount;
@@ -495,6 +495,7 @@ impl Session {
             noted: None,
             once: OnceLock::new(),
             has_accepted_link: OnceLock::new(),
+            gate: OnceLock::new(),
         }
     }
 

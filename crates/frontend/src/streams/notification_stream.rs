@@ -20,8 +20,8 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::mailbox::{Mailbox, QueueLimits, Waiting};
-use crate::decision::{self, OwnRequest};
 use crate::eras::notifications::LogGate;
+use crate::gates::{self, OwnRequest};
 use crate::session::Session;
 use crate::settings::FrontendSettings;
 
@@ -222,7 +222,7 @@ impl NotificationStream {
 /// subscribed to the resource.
 fn may_have(settings: &FrontendSettings, session: &Session, notification: &Notification) -> bool {
     notification.method != Method::ResourceUpdated
-        || decision::may(settings, session.client(), &OwnRequest(&Method::Subscribe)).is_ok()
+        || gates::may(settings, session.client(), &OwnRequest(&Method::Subscribe)).is_ok()
 }
 
 /// Listens as soon as the core accepts; cancels `answered` at the core's first answer.
@@ -241,9 +241,9 @@ async fn listen_until_accepted(
             ..Interest::default()
         };
         let operation = core.resolve_listen(interest, Arc::clone(&context));
-        let outcome = match decision::decide_for(settings, &context.caller, &operation) {
+        let outcome = match gates::decide_for(settings, &context.caller, &operation) {
             Ok(()) => core.listen(operation, messages.clone()).await,
-            Err(refused) => Err(refused.to_error()),
+            Err(refused) => Err(refused.error),
         };
         answered.cancel();
         match outcome {

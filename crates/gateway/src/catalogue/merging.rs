@@ -194,14 +194,10 @@ impl Snapshot {
         if kind == ListKind::Tools && name.as_ref().is_some_and(|name| !member.permits_tool(name)) {
             return;
         }
-        if name
-            .as_ref()
-            .is_some_and(|name| !member.admits(kind.policy_kind(), name, &element))
+        if let Some(name) = &name
+            && !member.admits(kind.policy_kind(), name, &element)
         {
-            if !self.withholds_of(backend) {
-                self.withholding.push(backend);
-            }
-            return;
+            return self.withheld.push((backend, name.as_str().into()));
         }
         if let Some(why) = merging
             .topology

@@ -45,8 +45,8 @@ pub(crate) struct Snapshot {
     /// The positions of tools by the server's own name, where it differs from the clients' name.
     pub(super) bare: HashMap<String, Vec<usize>, RandomState>,
     pub(super) templates: Vec<(UriTemplate, usize)>,
-    /// The servers that have an entry which is withheld.
-    pub(super) withholding: Vec<BackendId>,
+    /// The entries that are withheld, by server and the server's own name.
+    pub(super) withheld: Vec<(BackendId, Box<str>)>,
     /// The entries that are left out because programs could read them differently.
     pub(super) unreadable: Vec<UnreadableEntry>,
     /// The entries that are left out because strict clients would reject the list.
@@ -147,7 +147,13 @@ impl Snapshot {
 
     /// Whether an entry of this server is withheld.
     pub(crate) fn withholds_of(&self, backend: BackendId) -> bool {
-        self.withholding.contains(&backend)
+        self.withheld.iter().any(|(server, _)| *server == backend)
+    }
+
+    /// Whether this server's entry `original` is withheld.
+    pub(crate) fn withholds(&self, backend: BackendId, original: &str) -> bool {
+        let mut withheld = self.withheld.iter();
+        withheld.any(|(server, name)| *server == backend && **name == *original)
     }
 
     /// Whether a template of this server can have produced `uri`, which is the server's own name

@@ -19,6 +19,13 @@ use crate::fault;
 use crate::routing::{Target, by_prefix};
 use crate::topology::{BackendId, View};
 
+/// The name of the policy's gate in errors, spans and the audit log.
+const POLICY: &str = "policy";
+/// The name of the gate that holds definitions which differ from the pinned ones.
+const PINS: &str = "pins";
+/// The name of the gate of filters: the client's endpoint does not show the item.
+const FILTER: &str = "filter";
+
 /// A request as the gateway carries it out. Its fields are private and only [`Gateway::resolve`]
 /// makes one, so the request that runs is the one that was decided about.
 pub struct Operation {
@@ -141,8 +148,8 @@ impl Gateway {
         }
     }
 
-    /// Notes the subject of a request that reaches no single server. The operator may know the
-    /// server of an item that is hidden from the client.
+    /// Notes the subject of a request that reaches no single server, and the gate that hides the
+    /// item from the client. The operator may know both.
     pub(super) fn note_unreached(
         &self,
         view: &View,
@@ -150,14 +157,12 @@ impl Gateway {
         method: &Method,
         params: Option<&Json>,
     ) {
-        let (Some(noted), Some(params)) = (&context.noted, params) else {
-            return;
-        };
-        let Some((kind, name)) = named(method, params) else {
+        let Some((kind, name)) = params.and_then(|params| named(method, params)) else {
             return;
         };
         let everything = View::everything_for(view.topology(), view.reader());
-        let listed = || self.listed_as(&everything, kind, &name);
+        let listed = self.listed_as(&everything, kind, &name);
+        let is_hidden = listed.is_some() && self.listed_as(view, kind, &name).is_none();
         let prefixed = || {
             let (member, original) = by_prefix(&everything, &name)?;
             Some((member.id, original.to_owned()))
@@ -170,7 +175,17 @@ impl Gateway {
             let only = everything.only()?;
             Some((only.id, only.naming.original(&name)?.to_owned()))
         };
-        let found = aliased().or_else(listed).or_else(prefixed).or_else(only);
+        let found = aliased().or(listed).or_else(prefixed).or_else(only);
+        let is_held = |(backend, original): &(BackendId, String)| {
+            let list = self.newest_list(&everything, kind);
+            list.is_some_and(|list| list.whole().withholds(*backend, original))
+        };
+        match context.gate.get() {
+            None if is_hidden => context.refused_by(FILTER),
+            None if found.as_ref().is_some_and(is_held) => context.refused_by(PINS),
+            _ => {}
+        }
+        let Some(noted) = &context.noted else { return };
         noted.about.get_or_init(|| match found {
             Some((backend, original)) => About {
                 server: Some(everything.name(backend).into()),
@@ -333,13 +348,14 @@ impl Gateway {
         }
         // There was no policy when the request began.
         let Some(subject) = &decided.subject else {
-            return Err(fault::policy_has_changed());
+            return Err(context.refuse(POLICY, fault::policy_has_changed()));
         };
         let Some(verdict) = view.verdict_again(subject) else {
             return Ok(());
         };
         told(context, verdict.as_ref().ok());
         if let Some(error) = refusal(subject.kind, &subject.visible, &verdict) {
+            context.refused_by(POLICY);
             return Err(error);
         }
         let rule = |verdict: Option<&Verdict>| match verdict.map(|verdict| &verdict.outcome) {
@@ -349,7 +365,7 @@ impl Gateway {
         // An approval under another policy does not count under this one.
         let asked = rule(verdict.as_ref().ok());
         if asked.is_some() && asked != rule(decided.verdict.as_ref()) {
-            Err(fault::policy_has_changed())
+            Err(context.refuse(POLICY, fault::policy_has_changed()))
         } else {
             Ok(())
         }
@@ -370,7 +386,7 @@ fn refusal(
         Ok(Verdict {
             outcome: PolicyOutcome::Denied,
             ..
-        }) => Some(fault::not_permitted(kind, visible)),
+        }) => Some(fault::not_permitted(kind, visible).of_gate(POLICY)),
         Ok(Verdict {
             outcome: PolicyOutcome::Hidden,
             ..
@@ -379,7 +395,7 @@ fn refusal(
             PolicyKind::Prompt => fault::unknown_name("prompt", visible, &[]),
             _ => fault::unknown_resource(visible),
         }),
-        Err(ambiguous) => Some(fault::invalid_params(ambiguous.to_string())),
+        Err(ambiguous) => Some(fault::invalid_params(ambiguous.to_string()).of_gate(POLICY)),
     }
 }
 
@@ -393,10 +409,13 @@ fn definition_of<'a>(
     listed.map(|tool| &tool.definition)
 }
 
-/// Records the policy's verdict on the request's span.
+/// Records the policy's verdict on the request's span. A denied request names its gate.
 fn told(context: &CallContext, verdict: Option<&Verdict>) {
     if let Some(Verdict { outcome, policies }) = verdict {
         context.trace.policy(outcome.as_str(), policies);
+        if outcome.is_denial() {
+            context.refused_by(POLICY);
+        }
     }
 }
 

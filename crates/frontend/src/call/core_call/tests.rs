@@ -100,9 +100,7 @@ async fn start(probe: &Arc<Probe>) -> CoreCall {
         CoreRequest {
             operation,
             messages: Some(2),
-            before: BeforeRun::default(),
-            hooked: None,
-            recording: None,
+            gates: Gates::default(),
             input_rounds: None,
         },
     )

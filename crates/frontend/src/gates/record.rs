@@ -1,4 +1,5 @@
-//! Audit events for the end of an allowed request, even if no client waits for the answer any more.
+//! The audit log's entry for the end of an allowed request, even if no client waits for the answer
+//! any more. Without an audit log, a request costs one look at it.
 
 use std::sync::Arc;
 
@@ -10,9 +11,12 @@ use tokio::time::Instant;
 
 use crate::settings::FrontendSettings;
 
+/// The name of the gate.
+pub(crate) const RECORD: &str = "record";
+
 /// The recording of an allowed request until its end.
 #[derive(Debug)]
-pub(crate) struct RequestRecording {
+pub(crate) struct Recording {
     record: Arc<dyn Record>,
     context: Arc<CallContext>,
     method: Method,
@@ -25,26 +29,25 @@ pub(crate) struct RequestRecording {
     is_ended: bool,
 }
 
-impl RequestRecording {
+/// Whether the definition of a called tool is recorded: it says which arguments are secret, and
+/// gives the name for the announcement.
+pub(super) fn needs_tool(settings: &FrontendSettings) -> bool {
+    let kept = settings.record.keeps_requests();
+    kept.is_some_and(|kept| kept.definitions || kept.announced)
+}
+
+impl Recording {
     /// The recording of `operation`; `None` if the audit log has no requests.
     pub(crate) fn of(settings: &FrontendSettings, operation: &Operation) -> Option<Box<Self>> {
-        let record = &settings.record;
-        let kept = record.keeps_requests()?;
-        let params = operation.params();
-        Some(Box::new(Self {
-            record: Arc::clone(record),
-            context: Arc::clone(operation.context()),
-            method: operation.method().clone(),
-            shown: operation
-                .shown_name()
-                .map(|name| fanlight_record::cut(&name).into()),
-            verdict: operation.verdict().cloned(),
-            params: params.filter(|_| kept.arguments).cloned(),
-            definition: operation.definition().filter(|_| kept.definitions).cloned(),
-            bytes: params.map_or(0, |params| params.bytes().len()),
-            began: None,
-            is_ended: false,
-        }))
+        let kept = settings.record.keeps_requests()?;
+        let (context, params) = (operation.context(), operation.params());
+        let mut recording = Self::new(settings, context, operation.method(), params);
+        let shown = operation.shown_name();
+        recording.shown = shown.map(|name| fanlight_record::cut(&name).into());
+        recording.verdict = operation.verdict().cloned();
+        recording.params = params.filter(|_| kept.arguments).cloned();
+        recording.definition = operation.definition().filter(|_| kept.definitions).cloned();
+        Some(recording)
     }
 
     /// The recording of listening, which ends with the stream; `None` if the audit log has no
@@ -55,10 +58,19 @@ impl RequestRecording {
         params: Option<&Json>,
     ) -> Option<Box<Self>> {
         settings.record.keeps_requests()?;
-        Some(Box::new(Self {
+        Some(Self::new(settings, context, &Method::Listen, params))
+    }
+
+    fn new(
+        settings: &FrontendSettings,
+        context: &Arc<CallContext>,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Box<Self> {
+        Box::new(Self {
             record: Arc::clone(&settings.record),
             context: Arc::clone(context),
-            method: Method::Listen,
+            method: method.clone(),
             shown: None,
             verdict: None,
             params: None,
@@ -66,7 +78,20 @@ impl RequestRecording {
             bytes: params.map_or(0, |params| params.bytes().len()),
             began: None,
             is_ended: false,
-        }))
+        })
+    }
+
+    /// Announces the request in the audit log, if configured, and marks its start.
+    ///
+    /// # Errors
+    ///
+    /// If the audit log fails; the request must not run then.
+    pub(super) async fn before(&mut self) -> Result<(), RpcError> {
+        if let Some(acknowledged) = self.announce()? {
+            acknowledged.await.map_err(|error| not_recorded(&error))?;
+        }
+        self.begin();
+        Ok(())
     }
 
     /// Announces the request in the audit log, if configured. The request runs once the
@@ -114,7 +139,7 @@ impl RequestRecording {
     }
 }
 
-impl Drop for RequestRecording {
+impl Drop for Recording {
     fn drop(&mut self) {
         self.finish(&if self.began.is_some() {
             RequestEnd::Cancelled

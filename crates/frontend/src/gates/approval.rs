@@ -1,5 +1,5 @@
-//! Calls that need an approval. Such a call waits for the approval before it reaches the core;
-//! without one it does not run.
+//! Approvals: a call that needs one waits for it before it reaches the core; without one it does
+//! not run. A call that needs none costs the look at its server's rules.
 //!
 //! The caller approves through an elicitation of their own client. While that is open, the call
 //! looks like one whose server asks for input. Operators approve through
@@ -14,7 +14,7 @@ use fanlight_canonical::{
 };
 use fanlight_gateway::Operation;
 use fanlight_gateway::approvals::{
-    Approvals, ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question,
+    ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question,
 };
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired, REQUEST_STATE};
@@ -25,16 +25,19 @@ use fanlight_record::AuditEvent;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
+use super::not_recorded;
 use crate::eras::fault;
-use crate::recording::not_recorded;
 use crate::settings::FrontendSettings;
 
 /// The approval id when the caller's own client approves.
 const CLIENT: &str = "client";
 
-/// A call that waits for approval.
+/// The name of the gate.
+pub(super) const APPROVAL: &str = "approval";
+
+/// A call that needs approval.
 #[derive(Debug)]
-pub(crate) struct CallBeforeApproval {
+pub(super) struct ApprovalGate {
     settings: Arc<FrontendSettings>,
     context: Arc<CallContext>,
     by: ApprovedBy,
@@ -45,35 +48,24 @@ pub(crate) struct CallBeforeApproval {
     params: Option<Json>,
     /// Whether a hook may ask, which perhaps did not ask about an earlier round.
     is_of_hook: bool,
+    /// The id of the approval, once somebody has approved the call.
+    approved: Option<String>,
 }
 
-/// A call that somebody has approved.
-#[derive(Debug)]
-pub(crate) struct ApprovedCall {
-    approvals: Approvals,
-    /// The id of the approval.
-    id: String,
-    call: CallToApprove,
-}
-
-impl ApprovedCall {
+impl ApprovalGate {
     /// Records the server's answer. If the answer asks for input, the next round belongs to the
     /// same approval.
-    pub(crate) async fn answered(&self, response: &Response) {
-        if let Some(state) = InputRequired::of(response).and_then(|required| required.state) {
-            self.approvals.continues(&self.id, &self.call, &state).await;
+    pub(super) async fn answered(&self, response: &Response) {
+        if let Some(id) = &self.approved
+            && let Some(state) = InputRequired::of(response).and_then(|required| required.state)
+        {
+            let approvals = &self.settings.approvals;
+            approvals.continues(id, &self.call, &state).await;
         }
     }
-}
 
-impl CallBeforeApproval {
-    /// Returns `operation` as a waiting call if it needs an approval. It later runs with exactly
-    /// these arguments.
-    pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &Operation) -> Option<Box<Self>> {
-        Some(Self::new(settings, operation, operation.approval()?))
-    }
-
-    fn new(
+    /// The gate of an operation that needs an approval. It later runs with exactly these arguments.
+    pub(super) fn new(
         settings: &Arc<FrontendSettings>,
         operation: &Operation,
         NeededApproval {
@@ -110,12 +102,13 @@ impl CallBeforeApproval {
             call,
             params: operation.params().cloned(),
             is_of_hook: false,
+            approved: None,
         })
     }
 
     /// Prepares an approval for `operation` in case a hook asks for one; `None` if the call's
     /// server is unknown.
-    pub(crate) fn for_hook(
+    pub(super) fn for_hook(
         settings: &Arc<FrontendSettings>,
         operation: &Operation,
     ) -> Option<Box<Self>> {
@@ -146,12 +139,14 @@ impl CallBeforeApproval {
         Some(before)
     }
 
-    /// The same approval with another question.
-    pub(crate) fn asking(self, text: String) -> Self {
-        Self {
-            text: Some(text.into()),
-            ..self
-        }
+    /// Waits for the approval, asking the question of a hook.
+    pub(super) async fn agreed_to(
+        &mut self,
+        text: String,
+        messages: &ServerMessages,
+    ) -> Result<(), RpcError> {
+        self.text = Some(text.into());
+        self.agreed(messages).await
     }
 
     /// Waits for the approval.
@@ -159,10 +154,7 @@ impl CallBeforeApproval {
     /// # Errors
     ///
     /// If nobody approves; the call must not run then.
-    pub(crate) async fn agreed(
-        mut self,
-        messages: ServerMessages,
-    ) -> Result<ApprovedCall, RpcError> {
+    pub(super) async fn agreed(&mut self, messages: &ServerMessages) -> Result<(), RpcError> {
         // An approver must see what the server reads.
         if let Some(Err(why)) = self.params.as_ref().map(Json::read_strictly) {
             return Err(fault::unreadable("params", &why));
@@ -191,14 +183,11 @@ impl CallBeforeApproval {
             }
             None => {
                 self.call.more = self.all_more();
-                self.asked(&messages).await?
+                self.asked(messages).await?
             }
         };
-        Ok(ApprovedCall {
-            approvals: approvals.clone(),
-            id,
-            call: self.call,
-        })
+        self.approved = Some(id);
+        Ok(())
     }
 
     fn param(&self, name: &str) -> Option<Json> {
@@ -251,15 +240,14 @@ impl CallBeforeApproval {
             (None, "") => format!("May {name} be called?"),
             (None, _) => format!("May {name} be called with these arguments?"),
         };
-        let text = if arguments.is_empty() {
-            question
-        } else {
-            format!("{question}\n\n{}", escaped(arguments))
-        };
-        let text = match &self.call.more {
-            Some(more) => format!("{text}\n\n{}", escaped(more.as_text())),
-            None => text,
-        };
+        let more = self.call.more.as_ref().map_or("", Json::as_text);
+        let mut text = question;
+        for part in [arguments, more]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+        {
+            text = format!("{text}\n\n{}", escaped(part));
+        }
         let mut params = ObjectBuilder::new();
         params.string("message", &text);
         // The form has no fields: accepting is the answer (2026-07-28 client/elicitation, Response

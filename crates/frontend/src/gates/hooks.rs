@@ -1,5 +1,6 @@
-//! Tool calls and results, including results of tasks, that guardrails judge. Their bytes do not
-//! change, unless a guardrail replaces a result.
+//! Guardrails: they judge tool calls and results, including results of tasks, whose bytes do not
+//! change unless a guardrail replaces a result. Without guardrails, a call costs one look at the
+//! settings.
 
 use std::sync::Arc;
 
@@ -9,25 +10,28 @@ use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_telemetry::Rewritten;
 
-use crate::approval::CallBeforeApproval;
+use super::approval::ApprovalGate;
 use crate::eras::fault;
 use crate::guardrail::{CallHook, HookAnswer, HookMoment, JudgedCall};
 use crate::settings::FrontendSettings;
 
+/// The name of the gate.
+pub(super) const HOOKS: &str = "hooks";
+
 /// A call, or a request about its task, that hooks judge.
 #[derive(Debug)]
-pub(crate) struct HookedCall {
+pub(super) struct HookedCall {
     hook: Arc<dyn CallHook>,
     method: Method,
     call: JudgedCall,
     context: Arc<CallContext>,
     /// The approval to use if a hook asks for one; `None` if the call's server is unknown.
-    approval: Option<Box<CallBeforeApproval>>,
+    approval: Option<Box<ApprovalGate>>,
 }
 
 impl HookedCall {
     /// Returns `operation` as a hooked call if hooks judge it.
-    pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &Operation) -> Option<Box<Self>> {
+    pub(super) fn of(settings: &Arc<FrontendSettings>, operation: &Operation) -> Option<Box<Self>> {
         let method = operation.method().clone();
         let is_call = method == Method::CallTool;
         let hook = settings.hooks.load().filter(|_| {
@@ -42,7 +46,7 @@ impl HookedCall {
         if !asks_before && !hook.wants(HookMoment::Result, Some(&call)) {
             return None;
         }
-        let approval = CallBeforeApproval::for_hook(settings, operation).filter(|_| asks_before);
+        let approval = ApprovalGate::for_hook(settings, operation).filter(|_| asks_before);
         let context = Arc::clone(operation.context());
         Some(Box::new(Self {
             hook,
@@ -58,7 +62,7 @@ impl HookedCall {
     /// # Errors
     ///
     /// If the call must not run.
-    pub(crate) async fn before(&mut self, messages: ServerMessages) -> Result<(), RpcError> {
+    pub(super) async fn before(&mut self, messages: &ServerMessages) -> Result<(), RpcError> {
         let call = &self.call;
         if self.method != Method::CallTool || !self.hook.wants(HookMoment::Call, Some(call)) {
             return Ok(());
@@ -69,12 +73,10 @@ impl HookedCall {
             .map_err(|why| fault::unreadable("params", &why))?;
         match (
             self.hook.ask(HookMoment::Call, call, question).await,
-            self.approval.take(),
+            &mut self.approval,
         ) {
             (HookAnswer::Allow | HookAnswer::Replace(_), _) => Ok(()),
-            (HookAnswer::Ask(text), Some(approval)) => {
-                approval.asking(text).agreed(messages).await.map(drop)
-            }
+            (HookAnswer::Ask(text), Some(approval)) => approval.agreed_to(text, messages).await,
             (HookAnswer::Ask(reason) | HookAnswer::Deny(reason), _) => {
                 Err(denied("this call", &reason, "false"))
             }
@@ -82,7 +84,7 @@ impl HookedCall {
     }
 
     /// The response that the client gets after the hooks have judged it.
-    pub(crate) async fn after(&self, response: Response) -> Response {
+    pub(super) async fn after(&self, response: Response) -> Response {
         let (moment, call) = (HookMoment::Result, &self.call);
         if response.is_error() || !self.hook.wants(moment, Some(call)) {
             return response;
@@ -111,7 +113,8 @@ impl HookedCall {
                 response.with_body(&body.with(place, &result))
             }
             HookAnswer::Deny(reason) | HookAnswer::Ask(reason) => {
-                Response::from_error(&denied("the result of this call", &reason, "true"))
+                let error = denied("the result of this call", &reason, "true");
+                Response::from_error(&self.context.refuse(HOOKS, error))
             }
         }
     }
