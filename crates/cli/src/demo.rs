@@ -53,6 +53,7 @@ pub fn config() -> Result<Loaded, Failure> {
         warnings: Vec::new(),
         path: PathBuf::from(ORIGIN),
         files: Vec::new(),
+        rights: Vec::new(),
     })
 }
 

@@ -43,7 +43,9 @@ pub use crate::document::Position;
 pub use crate::settings::{
     EraChoice, ListenAddress, Secret, SessionPolicy, Transport, ValkeyUrl, origin_of,
 };
-pub use files::{ConfigFile, key_file, load_admin, load_all, load_all_in, load_usable};
+pub use files::{
+    ConfigFile, WrittenRight, key_file, load_admin, load_all, load_all_in, load_usable,
+};
 pub use keys::{Keys, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
 pub use model::Config;
 pub use model::audit::{ArgumentsChoice, AuditOptions};
@@ -102,6 +104,8 @@ pub struct Loaded {
     /// Every file that was read, the TLS files, and every folder in which an included file may
     /// appear.
     pub files: Vec<ConfigFile>,
+    /// The options about clients' rights, in the order of the files.
+    pub rights: Vec<WrittenRight>,
 }
 
 /// Reads and checks a config file and the files that it includes. `env` looks up the file's

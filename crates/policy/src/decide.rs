@@ -218,12 +218,14 @@ impl Policies {
         })
     }
 
-    /// The policies in the language Cedar, including those made from `allow`.
-    pub fn written(&self) -> impl Iterator<Item = (&str, String)> {
-        self.shared
-            .rules
-            .iter()
-            .map(|rule| (&*rule.id, rule.policy.to_string()))
+    /// The rules in the language Cedar, including those made from `allow`.
+    pub fn written(&self) -> impl Iterator<Item = WrittenRule<'_>> {
+        self.shared.rules.iter().map(|rule| WrittenRule {
+            file: &rule.place.0,
+            line: rule.place.1,
+            id: &rule.id,
+            text: rule.policy.to_string(),
+        })
     }
 
     /// The numbers of remembered clients and sets of rules.
@@ -282,6 +284,19 @@ impl Policies {
         };
         Some(Explanation { verdict, notes })
     }
+}
+
+/// A rule in the language Cedar.
+#[derive(Debug)]
+pub struct WrittenRule<'a> {
+    /// The file with the policy, or the option that it is made from.
+    pub file: &'a str,
+    /// The line in the file, from 1.
+    pub line: usize,
+    /// The rule's id.
+    pub id: &'a str,
+    /// The text.
+    pub text: String,
 }
 
 /// The explanation whether an item exists for a client, and whether the client may use it.

@@ -20,7 +20,7 @@ mod tests;
 mod typed;
 mod uris;
 
-pub use decide::{Explanation, Policies, PolicySettings, ServerFacts};
+pub use decide::{Explanation, Policies, PolicySettings, ServerFacts, WrittenRule};
 pub use schema::{Listed, schema};
 pub use shorthand::{Allowance, Allowed, Who};
 pub use source::{InvalidPolicy, PolicyText};

@@ -25,6 +25,8 @@ const MOST: usize = 10_000;
 pub(crate) struct Rule {
     /// The policy's annotation `@id`, or else its file and line.
     pub(crate) id: Arc<str>,
+    /// The file, and the line from 1.
+    pub(crate) place: (Arc<str>, usize),
     pub(crate) policy: Policy,
     /// Replaces the policy if the arguments are known: comparisons of arguments are [`typed`].
     pub(crate) whole: Policy,
@@ -225,7 +227,7 @@ impl Reading {
         policy: &Policy,
     ) -> Result<(), InvalidPolicy> {
         let (rule, to_check) =
-            rule(Arc::clone(&id), policy).map_err(|message| place.invalid(message))?;
+            rule(place, Arc::clone(&id), policy).map_err(|message| place.invalid(message))?;
         self.enter(place, &id)?;
         self.rules.push(rule);
         self.checked
@@ -318,7 +320,7 @@ fn objections(policies: &PolicySet) -> Vec<(String, String)> {
 }
 
 /// A rule, and the policy to be checked against the schema.
-fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
+fn rule(place: Place<'_>, id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
     let policy = policy.new_id(PolicyId::new(&*id));
     let tree = policy.to_pst().map_err(|error| error.to_string())?;
     let body = tree.body();
@@ -393,6 +395,7 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
     Ok((
         Rule {
             id,
+            place: (Arc::clone(place.file), place.line),
             policy,
             whole,
             listed,

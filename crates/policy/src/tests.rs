@@ -1023,10 +1023,11 @@ fn policies_are_made_of_templates_by_links() {
             "{name} {arguments}"
         );
     }
-    let (_, shown) = all
+    let shown = all
         .written()
-        .find(|(id, _)| *id == "dev git")
-        .expect("it is named by its link");
+        .find(|rule| rule.id == "dev git")
+        .expect("it is named by its link")
+        .text;
     assert!(
         shown.contains(r#"Group::"dev""#) && !shown.contains('?'),
         "{shown}"

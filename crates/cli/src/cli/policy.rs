@@ -14,7 +14,8 @@ pub enum PolicyCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Print all policies, also those made from `allow` in the configuration
+    /// Print all rules about rights, each with its file and line: policies, those made from `allow`, filters,
+    /// scopes, approvals and roles
     Show,
     /// Decide whether a client may do something, and name the deciding policies
     Explain(Box<ExplainArgs>),

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use fanlight_canonical::PolicyKind;
 use fanlight_config::settings::read_bounded;
-use fanlight_config::{Config, MAX_FILE_SIZE};
+use fanlight_config::{Config, Loaded, MAX_FILE_SIZE, WrittenRight};
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_policy::{Listed, Policies};
+use fanlight_policy::{Listed, Policies, WrittenRule};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::MAX_NESTING;
 use serde_json::json;
@@ -35,23 +35,56 @@ pub async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result<(),
         say!("{}", fanlight_policy::schema(&listed).trim_end());
         return Ok(());
     }
-    let config = configuration::load(common, false)?.config;
-    let policies = policy::of(&config, None).map_err(Failure::usage)?;
+    let loaded = configuration::load(common, false)?;
+    let config = &loaded.config;
+    let policies = policy::of(config, None).map_err(Failure::usage)?;
+    if let PolicyCommand::Show = command
+        && (policies.is_some() || !loaded.rights.is_empty())
+    {
+        show(&loaded, policies.as_deref());
+        return Ok(());
+    }
     let policies = policies.ok_or_else(|| {
         Failure::usage("this configuration has no policies: write `policy.files`, or `allow` at a server or endpoint")
     })?;
     match command {
-        PolicyCommand::Schema { .. } => Ok(()),
-        PolicyCommand::Show => {
-            let all: Vec<_> = policies
-                .written()
-                .map(|(id, text)| format!("// {id}\n{}", text.trim_end()))
-                .collect();
-            say!("{}", all.join("\n\n"));
-            Ok(())
+        PolicyCommand::Schema { .. } | PolicyCommand::Show => Ok(()),
+        PolicyCommand::Explain(args) => explain(args, common, config, &policies).await,
+        PolicyCommand::Test { cases } => test(cases, config, &policies),
+    }
+}
+
+/// Prints all rules, each with the line that it comes from.
+fn show(loaded: &Loaded, policies: Option<&Policies>) {
+    let (mut made, own): (Vec<_>, Vec<_>) = policies
+        .into_iter()
+        .flat_map(Policies::written)
+        .partition(|rule| loaded.rights.iter().any(|it| it.option == rule.file));
+    for WrittenRight {
+        option,
+        place,
+        value,
+    } in &loaded.rights
+    {
+        say!(
+            "// {}:{} {option}: {}",
+            place.0.display(),
+            place.1,
+            plain(value, 500)
+        );
+        for rule in made.extract_if(.., |rule| rule.file == option) {
+            say!("{}", rule.text.trim_end());
         }
-        PolicyCommand::Explain(args) => explain(args, common, &config, &policies).await,
-        PolicyCommand::Test { cases } => test(cases, &config, &policies),
+        say!("");
+    }
+    for WrittenRule {
+        file,
+        line,
+        id,
+        text,
+    } in own
+    {
+        say!("// {file}:{line} {id}\n{}\n", text.trim_end());
     }
 }
 

@@ -23,7 +23,7 @@ use crate::read::server::{self, Context};
 use crate::read::versions::WrongVersion;
 use crate::report::problem::{ConfigErrors, Problem, quoted};
 use crate::settings::Transport;
-use crate::syntax::{Node, Source, Value};
+use crate::syntax::{Entry, Node, Source, Value};
 use crate::text_file::fingerprint;
 use crate::variables::{Environment, Variables};
 use crate::{Loaded, MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, env_file, keys, text_file};
@@ -43,9 +43,40 @@ pub struct ConfigFile {
     pub fingerprint: Option<u64>,
 }
 
-/// The servers read so far, with the file and line of each.
+/// An option about clients' rights, as a file has it.
+#[derive(Debug, Clone)]
+pub struct WrittenRight {
+    /// The option, such as `mcpServers.git.allow`.
+    pub option: String,
+    /// The file, and the line from 1.
+    pub place: (PathBuf, usize),
+    /// The value, in one line.
+    pub value: String,
+}
+
+/// The options about clients' rights. `*` stands for any key.
+const RIGHTS: [&[&str]; 13] = [
+    &["mcpServers", "*", "allow"],
+    &["mcpServers", "*", "allowTools", "*"],
+    &["mcpServers", "*", "tools"],
+    &["mcpServers", "*", "approval"],
+    &["endpoints", "*", "allow"],
+    &["endpoints", "*", "servers"],
+    &["endpoints", "*", "tools"],
+    &["endpoints", "*", "prompts"],
+    &["endpoints", "*", "resources"],
+    &["endpoints", "*", "scopes"],
+    &["auth", "scopes"],
+    &["policy", "default"],
+    &["admin", "roles"],
+];
+
+/// The servers read so far, with the file and line of each, and the options about rights.
 #[derive(Default)]
-pub(crate) struct Known(Vec<(String, PathBuf, usize)>);
+pub(crate) struct Known {
+    servers: Vec<(String, PathBuf, usize)>,
+    rights: Vec<WrittenRight>,
+}
 
 impl Known {
     fn add(&mut self, root: &Node, source: &Source, origin: &Path) {
@@ -58,13 +89,47 @@ impl Known {
             };
             for entry in entries {
                 let line = source.position(entry.key_span.start).line;
-                self.0.push((entry.key.clone(), origin.to_owned(), line));
+                self.servers
+                    .push((entry.key.clone(), origin.to_owned(), line));
             }
+        }
+        for path in RIGHTS {
+            let mut add = |option, entry: &Entry| {
+                let line = source.position(entry.key_span.start).line;
+                let value = source.slice(entry.value.span).split_whitespace();
+                self.rights.push(WrittenRight {
+                    option,
+                    place: (origin.to_owned(), line),
+                    value: value.collect::<Vec<_>>().join(" "),
+                });
+            };
+            find(root, path, String::new(), &mut add);
         }
     }
 
     fn find(&self, name: &str) -> Option<&(String, PathBuf, usize)> {
-        self.0.iter().find(|(known, ..)| known == name)
+        self.servers.iter().find(|(known, ..)| known == name)
+    }
+}
+
+/// Finds the entries at a path below `node`.
+fn find(node: &Node, path: &[&str], above: String, found: &mut impl FnMut(String, &Entry)) {
+    let (Value::Map(entries), Some((key, below))) = (&node.value, path.split_first()) else {
+        return;
+    };
+    for entry in entries {
+        let name = match entry.key.as_str() {
+            "servers" if above.is_empty() => "mcpServers",
+            name => name,
+        };
+        if !["*", name].contains(key) {
+            continue;
+        }
+        let option = format!("{above}{name}");
+        match below {
+            [] => found(option, entry),
+            below => find(&entry.value, below, option + ".", found),
+        }
     }
 }
 
@@ -215,6 +280,7 @@ fn load(
     });
     loaded.files.extend(folders);
     loaded.config.own_files = own_files(&loaded);
+    loaded.rights = known.rights;
     errors.0.map_or(Ok(loaded), Err)
 }
 
@@ -528,6 +594,7 @@ pub(crate) fn parse_first(
         warnings,
         path: origin.to_owned(),
         files,
+        rights: Vec::new(),
     })
 }
 
