@@ -1,27 +1,6 @@
 //! Calls that need approval, and the rules that require it.
 
 use std::borrow::Cow;
-use std::sync::Arc;
-
-use fanlight_protocol::Json;
-
-/// A call that needs approval.
-#[derive(Clone, Debug)]
-pub struct NeededApproval<'a> {
-    /// The rule that requires the approval.
-    pub rule: ApprovalRule,
-    /// The operator's text for the approver; `None` for Fanlight's own text.
-    pub text: Option<Arc<str>>,
-    /// The tool, by the server's own name.
-    pub tool: Item<'a>,
-    /// The arguments as the server gets them.
-    pub arguments: Option<Json>,
-    /// The arguments that the client sent, without those that the configuration adds, which may be
-    /// secret.
-    pub own: Option<Json>,
-    /// An object with the other members of `params` that the server gets.
-    pub more: Option<Json>,
-}
 
 /// A rule that requires approval of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

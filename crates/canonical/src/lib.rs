@@ -29,7 +29,7 @@ mod server_sessions;
 mod session_request;
 
 pub use crate::identity::{Identity, Principal};
-pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
+pub use approval::{ApprovalRule, ApprovedBy, Item};
 pub use backoff::{Backoff, RetryDelays};
 pub use call::{About, AuditFacts, Call, CallContext, cancelled_by_operator};
 pub use caller::{Caller, ClientHeaders, SameClient, SessionKey};

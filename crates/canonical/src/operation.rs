@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fanlight_protocol::{Json, Method};
 
-use crate::approval::{Item, NeededApproval};
+use crate::approval::Item;
 use crate::call::CallContext;
 use crate::listen::Interest;
 use crate::policy::Verdict;
@@ -59,11 +59,6 @@ pub trait Decidable: std::fmt::Debug + Send + Sync {
     /// Whether the request is certain to be refused, by the policy or because it names nothing.
     fn is_refused(&self) -> bool {
         false
-    }
-
-    /// The approval that the call needs; `None` if it needs none.
-    fn approval(&self) -> Option<NeededApproval<'_>> {
-        None
     }
 
     /// The policy's verdict; `None` without a policy, or if no item of a server is concerned.

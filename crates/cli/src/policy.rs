@@ -59,38 +59,40 @@ pub fn of(
 
 /// Every `allow` of a configuration.
 fn allowances(config: &Config) -> Vec<Allowance> {
-    let who = |all: &[AllowedClients]| {
-        let one = |who: &AllowedClients| match who.clone() {
-            AllowedClients::Group(name) => Who::Group(name),
-            AllowedClients::User(name) => Who::User(name),
-            AllowedClients::Scope(name) => Who::Scope(name),
-            AllowedClients::Anybody => Who::Anybody,
-        };
-        all.iter().map(one).collect()
+    let one = |who: &AllowedClients| match who.clone() {
+        AllowedClients::Group(name) => Who::Group(name),
+        AllowedClients::User(name) => Who::User(name),
+        AllowedClients::Scope(name) => Who::Scope(name),
+        AllowedClients::Anybody => Who::Anybody,
     };
     let mut found = Vec::new();
+    let mut add = |place, about, all: &[AllowedClients]| {
+        let who = all.iter().map(one).collect();
+        found.push(Allowance { place, about, who });
+    };
     for (path, endpoint) in &config.endpoints {
-        found.extend(endpoint.allow.as_ref().map(|all| Allowance {
-            place: format!("endpoints.{path}.allow"),
-            about: Allowed::Endpoint(path.clone()),
-            who: who(all),
-        }));
+        if let Some(all) = &endpoint.allow {
+            let about = Allowed::Endpoint(path.clone());
+            add(format!("endpoints.{path}.allow"), about, all);
+        }
     }
     for server in &config.servers {
         let name = &server.name;
-        found.extend(server.allow.as_ref().map(|all| Allowance {
-            place: format!("mcpServers.{name}.allow"),
-            about: Allowed::Server(name.clone()),
-            who: who(all),
-        }));
-        found.extend(server.allow_tools.iter().map(|(pattern, all)| Allowance {
-            place: format!("mcpServers.{name}.allowTools.{pattern}"),
-            about: Allowed::Tools {
+        if let Some(all) = &server.allow {
+            let about = Allowed::Server(name.clone());
+            add(format!("mcpServers.{name}.allow"), about, all);
+        }
+        for (pattern, all) in &server.allow_tools {
+            let about = Allowed::Tools {
                 server: name.clone(),
                 pattern: pattern.clone(),
-            },
-            who: who(all),
-        }));
+            };
+            add(
+                format!("mcpServers.{name}.allowTools.{pattern}"),
+                about,
+                all,
+            );
+        }
     }
     found
 }

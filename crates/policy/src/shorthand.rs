@@ -76,20 +76,14 @@ impl Allowance {
             all => all.iter().map(one).collect::<Vec<_>>().join(" || "),
         };
         let place = &self.place;
-        let mut text = String::new();
-        let _ = writeln!(
-            text,
-            "@id({})\npermit(principal, action, {resource}) when {{ {only}({who}) }};",
-            literal(place)
-        );
         let others = literal(&format!("{place} (others)"));
-        let _ = writeln!(
-            text,
-            "@id({others})\nforbid(principal, action, {resource}) when {{ {only}!({who}) }};"
-        );
         PolicyText {
             name: Arc::from(place.as_str()),
-            text,
+            text: format!(
+                "@id({})\npermit(principal, action, {resource}) when {{ {only}({who}) }};\n\
+                 @id({others})\nforbid(principal, action, {resource}) when {{ {only}!({who}) }};\n",
+                literal(place)
+            ),
         }
     }
 }

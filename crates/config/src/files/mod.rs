@@ -55,20 +55,20 @@ pub struct WrittenRight {
 }
 
 /// The options about clients' rights. `*` stands for any key.
-const RIGHTS: [&[&str]; 13] = [
-    &["mcpServers", "*", "allow"],
-    &["mcpServers", "*", "allowTools", "*"],
-    &["mcpServers", "*", "tools"],
-    &["mcpServers", "*", "approval"],
-    &["endpoints", "*", "allow"],
-    &["endpoints", "*", "servers"],
-    &["endpoints", "*", "tools"],
-    &["endpoints", "*", "prompts"],
-    &["endpoints", "*", "resources"],
-    &["endpoints", "*", "scopes"],
-    &["auth", "scopes"],
-    &["policy", "default"],
-    &["admin", "roles"],
+const RIGHTS: [&str; 13] = [
+    "mcpServers.*.allow",
+    "mcpServers.*.allowTools.*",
+    "mcpServers.*.tools",
+    "mcpServers.*.approval",
+    "endpoints.*.allow",
+    "endpoints.*.servers",
+    "endpoints.*.tools",
+    "endpoints.*.prompts",
+    "endpoints.*.resources",
+    "endpoints.*.scopes",
+    "auth.scopes",
+    "policy.default",
+    "admin.roles",
 ];
 
 /// The servers read so far, with the file and line of each, and the options about rights.
@@ -103,7 +103,7 @@ impl Known {
                     value: value.collect::<Vec<_>>().join(" "),
                 });
             };
-            find(root, path, String::new(), &mut add);
+            find(root, path, "", &mut add);
         }
     }
 
@@ -112,23 +112,22 @@ impl Known {
     }
 }
 
-/// Finds the entries at a path below `node`.
-fn find(node: &Node, path: &[&str], above: String, found: &mut impl FnMut(String, &Entry)) {
-    let (Value::Map(entries), Some((key, below))) = (&node.value, path.split_first()) else {
+/// Finds the entries at a path below `node`, whose own path is `above`.
+fn find(node: &Node, path: &str, above: &str, found: &mut impl FnMut(String, &Entry)) {
+    let Value::Map(entries) = &node.value else {
         return;
     };
+    let (key, below) = path.split_once('.').unwrap_or((path, ""));
     for entry in entries {
         let name = match entry.key.as_str() {
             "servers" if above.is_empty() => "mcpServers",
             name => name,
         };
-        if !["*", name].contains(key) {
-            continue;
-        }
         let option = format!("{above}{name}");
         match below {
-            [] => found(option, entry),
-            below => find(&entry.value, below, option + ".", found),
+            _ if key != "*" && key != name => {}
+            "" => found(option, entry),
+            below => find(&entry.value, below, &(option + "."), found),
         }
     }
 }

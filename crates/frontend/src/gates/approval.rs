@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
-    ApprovalRule, ApprovedBy, CallContext, Decidable as _, Item, NeededApproval, ServerMessage,
-    ServerMessages, ServerRequest,
+    ApprovedBy, CallContext, Item, ServerMessage, ServerMessages, ServerRequest,
 };
 use fanlight_gateway::Operation;
 use fanlight_gateway::approvals::{
@@ -64,36 +63,20 @@ impl ApprovalGate {
         }
     }
 
-    /// The gate of an operation that needs an approval. It later runs with exactly these arguments.
+    /// The gate of an operation that needs this approval. It later runs with exactly these
+    /// arguments.
     pub(super) fn new(
         settings: &Arc<FrontendSettings>,
         operation: &Operation,
-        NeededApproval {
-            rule: ApprovalRule { by, number },
-            text,
-            tool,
-            arguments,
-            own,
-            more,
-        }: NeededApproval<'_>,
+        (by, text, mut call): (ApprovedBy, Option<Arc<str>>, CallToApprove),
     ) -> Box<Self> {
         let context = Arc::clone(operation.context());
-        let caller = &context.caller;
         // With another header the server may do something else.
         let mut headers = ObjectBuilder::new();
-        for (name, value) in caller.headers() {
+        for (name, value) in context.caller.headers() {
             headers.string(&format!("header {name}"), value);
         }
-        let call = CallToApprove {
-            principal: caller.principal().clone(),
-            endpoint: caller.endpoint().full_path().into(),
-            server: tool.server.into(),
-            tool: (*tool.name).into(),
-            arguments,
-            own,
-            more: with_members(more, headers),
-            rules: number,
-        };
+        call.more = with_members(call.more, headers);
         Box::new(Self {
             settings: Arc::clone(settings),
             context,
@@ -106,37 +89,15 @@ impl ApprovalGate {
         })
     }
 
-    /// Prepares an approval for `operation` in case a hook asks for one; `None` if the call's
-    /// server is unknown.
+    /// Prepares an approval for `operation` in case a hook asks for one.
     pub(super) fn for_hook(
         settings: &Arc<FrontendSettings>,
         operation: &Operation,
     ) -> Option<Box<Self>> {
-        let tool = operation.tool();
-        let server = tool
-            .as_ref()
-            .map(|tool| tool.server)
-            .or_else(|| operation.server())?;
-        let name = tool
-            .as_ref()
-            .map(|tool| tool.name.clone())
-            .or_else(|| operation.shown_name())?;
-        let needed = NeededApproval {
-            rule: ApprovalRule {
-                by: ApprovedBy::Approver,
-                number: 0,
-            },
-            text: None,
-            tool: Item { server, name },
-            arguments: operation.sent_arguments(),
-            own: operation
-                .params()
-                .and_then(|params| params.get("arguments")),
-            more: operation.sent_more(),
-        };
-        let mut before = Self::new(settings, operation, needed);
-        before.is_of_hook = true;
-        Some(before)
+        let needed = (ApprovedBy::Approver, None, operation.to_approve(0)?);
+        let mut gate = Self::new(settings, operation, needed);
+        gate.is_of_hook = true;
+        Some(gate)
     }
 
     /// Waits for the approval, asking the question of a hook.

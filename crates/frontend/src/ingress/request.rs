@@ -276,37 +276,19 @@ impl Ingress {
         } else {
             waiting.without_answers()
         };
-        Ok(
-            match self
-                .suspended_calls
-                .resume(waiting)
-                .await
-                .and_then(|call| decided.map(|()| call))
-            {
-                Ok(call) => {
-                    let (capabilities, calls) = (
-                        sender.capabilities.clone(),
-                        Arc::clone(&self.suspended_calls),
-                    );
-                    let span = parsed.span.parent();
-                    (
-                        Box::new(SuspendableCall::resumed(
-                            call,
-                            capabilities,
-                            filter,
-                            ends,
-                            span,
-                            calls,
-                        )),
-                        permit,
-                    )
-                }
-                Err(error) => (
-                    Box::new(Answered::new(Response::from_error(&error))),
-                    permit,
-                ),
-            },
-        )
+        let resumed = self.suspended_calls.resume(waiting).await;
+        let stream: Responses = match resumed.and_then(|call| decided.map(|()| call)) {
+            Ok(call) => Box::new(SuspendableCall::resumed(
+                call,
+                sender.capabilities.clone(),
+                filter,
+                ends,
+                parsed.span.parent(),
+                Arc::clone(&self.suspended_calls),
+            )),
+            Err(error) => Box::new(Answered::new(Response::from_error(&error))),
+        };
+        Ok((stream, permit))
     }
 
     /// Replaces a server's state, which Fanlight sealed for the client, by the server's original.
@@ -345,25 +327,15 @@ impl Ingress {
     ) -> Result<StartedRequest, Box<Refusal>> {
         let ParsedRequest { request, span, .. } = &mut *parsed;
         let revision = sender.revision;
-        let caller = caller_of(origin);
         let core = &self.core;
         // Copied, since the subscription lasts: a slice would keep the whole request in memory.
         let context = Arc::new(CallContext {
-            caller: caller.clone(),
-            peer: origin.peer(),
-            address: origin.facts.client_address(),
             era: revision.era,
             client_info: sender.client_info.as_ref().map(Json::detached),
             tasks: sender.tasks(),
             capabilities: sender.capabilities.detached(),
-            log_level: None,
-            wants_progress: false,
-            request: None,
             trace: span.parent(),
-            noted: None,
-            once: OnceLock::new(),
-            has_accepted_link: OnceLock::new(),
-            gate: OnceLock::new(),
+            ..client_of(origin, None)
         });
         let resolved = self.subscriptions.resolve(core, request, &context);
         let own = OwnRequest(&request.method);
@@ -377,7 +349,7 @@ impl Ingress {
         let opened = resolved.and_then(|operation| {
             let decision = operation
                 .interest()
-                .and_then(|it| LastingDecision::of(&self.settings, &caller, it));
+                .and_then(|it| LastingDecision::of(&self.settings, &context.caller, it));
             let ends = SubscriptionEnds {
                 cancellation,
                 decision,

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    About, BackendClient, Call, CallContext, Decidable as _, Endpoint, Listen, Listening, Pending,
-    Policy, Rewritten, ServerMessages, SessionKey, Unresolved,
+    About, BackendClient, Call, CallContext, Endpoint, Listen, Listening, Pending, Policy,
+    Rewritten, ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;

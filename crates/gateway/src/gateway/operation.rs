@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    About, AmbiguousArguments, ApprovalRule, CallContext, Decidable, Detail, Interest, Item,
-    NeededApproval, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Unresolved,
-    Verdict,
+    About, AmbiguousArguments, ApprovalRule, ApprovedBy, CallContext, Decidable, Detail, Interest,
+    Item, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Unresolved, Verdict,
 };
 use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Json, Member, rewrite_object};
@@ -14,6 +13,7 @@ use fanlight_protocol::meta::PER_HOP;
 use fanlight_protocol::{Method, Notification, RpcError, input};
 
 use super::{FoundTarget, Gateway, note_target};
+use crate::approvals::CallToApprove;
 use crate::catalogue::{ListKind, ListView};
 use crate::fault;
 use crate::routing::{Target, by_prefix};
@@ -530,53 +530,6 @@ impl Decidable for Operation {
     fn verdict(&self) -> Option<&Verdict> {
         self.verdict.as_ref()
     }
-
-    fn approval(&self) -> Option<NeededApproval<'_>> {
-        if self.request.method != Method::CallTool {
-            return None;
-        }
-        let (backend, params) = self.sent()?;
-        let member = self.view.get(backend)?;
-        let configured = match member.has_approvals() {
-            true => member.approval(self.tool().as_ref().map(|tool| &*tool.name)),
-            false => None,
-        };
-        let asked = match self.verdict.as_ref().map(|verdict| &verdict.outcome) {
-            Some(PolicyOutcome::Asked { by, text, number }) => Some((
-                ApprovalRule {
-                    by: *by,
-                    number: *number,
-                },
-                Some(Arc::clone(text)),
-            )),
-            _ => None,
-        };
-        // The stricter rule counts. If both are equally strict, the policy's does, because it has a
-        // text of its own.
-        let rules = configured.map(|rule| (rule, None)).into_iter().chain(asked);
-        let (rule, text) = rules.max_by_key(|(rule, _)| rule.by)?;
-        // A name that cannot be read needs approval too, because only the server knows its meaning.
-        let name = params
-            .and_then(|params| Some(params.peek("name")?.as_str()?.into_owned()))
-            .unwrap_or_default();
-        let arguments = params.and_then(|params| params.get("arguments"));
-        let own = self
-            .request
-            .params
-            .as_ref()
-            .and_then(|params| params.get("arguments"));
-        Some(NeededApproval {
-            rule,
-            text,
-            tool: Item {
-                server: member.name(),
-                name: name.into(),
-            },
-            arguments,
-            own,
-            more: params.and_then(more),
-        })
-    }
 }
 
 /// The members of a call's `params` that a server gets and an approver would not see: all but the
@@ -626,16 +579,58 @@ impl Operation {
         self.view.transparent().is_none() && matches!(self.target.as_deref(), Some(Err(_)))
     }
 
+    /// Who has to approve the call, the operator's text for that, and the call; `None` if it needs
+    /// no approval.
+    pub fn approval(&self) -> Option<(ApprovedBy, Option<Arc<str>>, CallToApprove)> {
+        if self.request.method != Method::CallTool {
+            return None;
+        }
+        let member = self.view.get(self.sent()?.0)?;
+        let configured = match member.has_approvals() {
+            true => member.approval(self.tool().as_ref().map(|tool| &*tool.name)),
+            false => None,
+        };
+        let asked = match self.verdict.as_ref().map(|verdict| &verdict.outcome) {
+            Some(PolicyOutcome::Asked { by, text, number }) => Some((
+                ApprovalRule {
+                    by: *by,
+                    number: *number,
+                },
+                Some(Arc::clone(text)),
+            )),
+            _ => None,
+        };
+        // The stricter rule counts. If both are equally strict, the policy's does, because it has a
+        // text of its own.
+        let rules = configured.map(|rule| (rule, None)).into_iter().chain(asked);
+        let (rule, text) = rules.max_by_key(|(rule, _)| rule.by)?;
+        Some((rule.by, text, self.to_approve(rule.number)?))
+    }
+
+    /// The call as somebody has to approve it under the rule `rules`; `None` if its server is
+    /// unknown.
+    pub fn to_approve(&self, rules: u64) -> Option<CallToApprove> {
+        let (backend, params) = self.sent()?;
+        let caller = &self.request.context.caller;
+        // A name that cannot be read needs approval too, because only the server knows its meaning.
+        let name = params.and_then(|params| Some(params.peek("name")?.as_str()?.into_owned()));
+        let arguments = |params: &Json| params.get("arguments");
+        Some(CallToApprove {
+            principal: caller.principal().clone(),
+            endpoint: caller.endpoint().full_path().into(),
+            server: self.view.name(backend).into(),
+            tool: name.unwrap_or_default().into(),
+            arguments: params.and_then(arguments),
+            own: self.request.params.as_ref().and_then(arguments),
+            more: params.and_then(more),
+            rules,
+        })
+    }
+
     /// The arguments of a call as the server gets them, if they are known.
     pub fn sent_arguments(&self) -> Option<Json> {
         let sent = self.sent().and_then(|(_, params)| params);
         sent.or(self.request.params.as_ref())?.get("arguments")
-    }
-
-    /// The other members of `params` that the server gets, as far as an approval is about them.
-    pub fn sent_more(&self) -> Option<Json> {
-        let sent = self.sent().and_then(|(_, params)| params);
-        more(sent.or(self.request.params.as_ref())?)
     }
 
     /// The subject of the policy's decision; `None` without a policy, or if no item of a server is
