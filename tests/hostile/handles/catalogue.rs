@@ -98,10 +98,6 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "translates tasks for the caller that `owners` and `table` know",
     ),
     (
-        "backend::tasks::following",
-        "follows a task for the caller that has made it",
-    ),
-    (
         "backend::tasks::plain_client",
         "follows a task for the caller that has made it",
     ),
