@@ -1,9 +1,9 @@
 //! Protocol revisions. Each is a row of rules, and code that reads or writes messages asks a rule
 //! by its name.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
-use std::{fmt, ptr};
 
 use crate::capability::{ALL_OF_LEGACY, ALL_OF_MODERN};
 use crate::error::code;
@@ -68,9 +68,7 @@ pub struct MirroredMember {
 impl MirroredMember {
     /// The member that the header repeats in requests of `method`.
     pub fn of(&self, method: &str) -> Option<&'static str> {
-        let mut members = self.members.iter();
-        let (_, member) = members.find(|(name, _)| *name == method)?;
-        Some(member)
+        found(self.members, method)
     }
 }
 
@@ -149,202 +147,183 @@ impl Rules {
     /// The revision's name for a known method.
     pub fn name_of(&self, method: &Method) -> Option<&'static str> {
         let known = method.known_name()?;
-        let mut renamed = self.renamed.iter();
-        let own = renamed.find(|(name, _)| *name == known);
-        Some(own.map_or(known, |(_, own)| *own))
+        Some(found(self.renamed, known).unwrap_or(known))
     }
 
     /// The method that this revision calls `name`, if other revisions call it differently.
     pub fn renamed_method(&self, name: &str) -> Option<Method> {
-        let mut renamed = self.renamed.iter();
-        let (known, _) = renamed.find(|(_, own)| *own == name)?;
+        let (known, _) = self.renamed.iter().find(|(_, own)| *own == name)?;
         Some(Method::from_name(known))
     }
 
     /// The code to send for an error with `code`.
     pub fn code(&self, code: i64) -> i64 {
-        let mut replaced = self.replaced_codes.iter();
-        let own = replaced.find(|(replaced, _)| *replaced == code);
-        own.map_or(code, |(_, own)| *own)
+        found(self.replaced_codes, code).unwrap_or(code)
     }
 
     /// The HTTP status of a response with this error, if it is one.
     pub fn status(&self, error: Option<i64>) -> u16 {
-        let mut statuses = self.statuses.iter();
-        let own = statuses.find(|(code, _)| Some(*code) == error);
-        own.map_or(200, |(_, status)| *status)
+        error
+            .and_then(|code| found(self.statuses, code))
+            .unwrap_or(200)
     }
 }
 
-const V2024_11_05: Rules = Rules {
-    name: "2024-11-05",
-    era: Era::Legacy,
-    has_sessions: true,
-    batches: false,
-    resumes_streams: false,
-    pauses_streams: false,
-    version_header: false,
-    mirrored: None,
-    cancels_by_closing: false,
-    statuses: &[],
-    questions: Questions::Requests,
-    tasks: None,
-    renamed: &[],
-    lacks_requests: &["tasks/update", "subscriptions/listen"],
-    lacks_notifications: &[
-        "notifications/subscriptions/acknowledged",
-        "notifications/tasks",
-    ],
-    // 2025-11-25 has most. Earlier servers ignore what they do not know.
-    capabilities: ALL_OF_LEGACY,
-    // Some servers have no `ping`.
-    harmless: &[Method::Ping, Method::ListTools],
-    result_members: &[],
-    results_name_server: false,
-    structures_any_value: false,
-    replaced_codes: &[],
-};
+/// The value for `key` in a list of pairs.
+fn found<K: PartialEq, V: Copy>(pairs: &[(K, V)], key: K) -> Option<V> {
+    let pair = pairs.iter().find(|(known, _)| *known == key)?;
+    Some(pair.1)
+}
 
-const V2025_03_26: Rules = Rules {
-    name: "2025-03-26",
-    batches: true,
-    resumes_streams: true,
-    ..V2024_11_05
-};
-
-const V2025_06_18: Rules = Rules {
-    name: "2025-06-18",
-    batches: false,
-    version_header: true,
-    ..V2025_03_26
-};
-
-const V2025_11_25: Rules = Rules {
-    name: "2025-11-25",
-    pauses_streams: true,
-    tasks: Some(TaskDialect::Requested),
-    ..V2025_06_18
-};
-
-const V2026_07_28: Rules = Rules {
-    name: "2026-07-28",
-    era: Era::Modern,
-    has_sessions: false,
-    batches: false,
-    resumes_streams: false,
-    pauses_streams: false,
-    version_header: false,
-    // streamable-http, Standard Request Headers; the tasks extension, Routing Headers
-    mirrored: Some(&[MirroredMember {
-        header: "mcp-name",
-        shown: "Mcp-Name",
-        members: &[
-            ("tools/call", "name"),
-            ("prompts/get", "name"),
-            ("resources/read", "uri"),
-            ("tasks/get", "taskId"),
-            ("tasks/update", "taskId"),
-            ("tasks/cancel", "taskId"),
-        ],
-    }]),
-    // streamable-http, Cancellation
-    cancels_by_closing: true,
-    // streamable-http, Protocol Version Header and Server Validation; basic/index, Per-request
-    // protocol fields
-    statuses: &[
-        (code::METHOD_NOT_FOUND, 404),
-        (code::HEADER_MISMATCH, 400),
-        (code::MISSING_CLIENT_CAPABILITY, 400),
-        (code::UNSUPPORTED_PROTOCOL_VERSION, 400),
-    ],
-    questions: Questions::InputRequired,
-    tasks: Some(TaskDialect::Extension),
-    renamed: &[],
-    // changelog, Major changes 1 to 5; the tasks extension
-    lacks_requests: &[
-        "initialize",
-        "ping",
-        "logging/setLevel",
-        "resources/subscribe",
-        "resources/unsubscribe",
-        "tasks/result",
-        "tasks/list",
-    ],
-    lacks_notifications: &["notifications/tasks/status", ELICITATION_COMPLETE],
-    capabilities: ALL_OF_MODERN,
-    harmless: &[Method::Discover],
-    // basic/index, ResultType; server/utilities/caching. The defaults say that a result is stale at
-    // once and private.
-    result_members: &[
-        ResultMember {
-            name: "resultType",
-            default: r#""resultType":"complete""#,
-            of_cacheable: false,
-        },
-        ResultMember {
-            name: "ttlMs",
-            default: r#""ttlMs":0"#,
-            of_cacheable: true,
-        },
-        ResultMember {
-            name: "cacheScope",
-            default: r#""cacheScope":"private""#,
-            of_cacheable: true,
-        },
-    ],
-    // basic/index, Per-response protocol fields
-    results_name_server: true,
-    structures_any_value: true,
-    // "Implementations of this protocol version MUST NOT emit" these (basic/index, Error Codes).
-    // -32042 has no replacement in MCP.
-    replaced_codes: &[
-        (code::RESOURCE_NOT_FOUND, code::INVALID_PARAMS),
-        (code::URL_ELICITATION_REQUIRED, code::URLS_NOT_VISITED),
-    ],
-};
-
-/// The rules of every revision that Fanlight speaks, newest first.
-pub static RULES: [Rules; 5] = [
-    V2026_07_28,
-    V2025_11_25,
-    V2025_06_18,
-    V2025_03_26,
-    V2024_11_05,
-];
-
-/// A revision: a reference to its row.
-#[derive(Clone, Copy)]
-pub struct Revision(&'static Rules);
+/// A revision: a reference to its rules.
+#[derive(Clone, Copy, Debug)]
+pub struct Revision(pub &'static Rules);
 
 impl Revision {
-    /// 2026-07-28
-    pub const V2026_07_28: Self = Self(&RULES[0]);
-    /// 2025-11-25
-    pub const V2025_11_25: Self = Self(&RULES[1]);
-    /// 2025-06-18
-    pub const V2025_06_18: Self = Self(&RULES[2]);
-    /// 2025-03-26
-    pub const V2025_03_26: Self = Self(&RULES[3]);
     /// 2024-11-05
-    pub const V2024_11_05: Self = Self(&RULES[4]);
+    pub const V2024_11_05: Self = Self(&Rules {
+        name: "2024-11-05",
+        era: Era::Legacy,
+        has_sessions: true,
+        batches: false,
+        resumes_streams: false,
+        pauses_streams: false,
+        version_header: false,
+        mirrored: None,
+        cancels_by_closing: false,
+        statuses: &[],
+        questions: Questions::Requests,
+        tasks: None,
+        renamed: &[],
+        lacks_requests: &["tasks/update", "subscriptions/listen"],
+        lacks_notifications: &[
+            "notifications/subscriptions/acknowledged",
+            "notifications/tasks",
+        ],
+        // 2025-11-25 has most. Earlier servers ignore what they do not know.
+        capabilities: ALL_OF_LEGACY,
+        // Some servers have no `ping`.
+        harmless: &[Method::Ping, Method::ListTools],
+        result_members: &[],
+        results_name_server: false,
+        structures_any_value: false,
+        replaced_codes: &[],
+    });
+
+    /// 2025-03-26
+    pub const V2025_03_26: Self = Self(&Rules {
+        name: "2025-03-26",
+        batches: true,
+        resumes_streams: true,
+        ..*Self::V2024_11_05.0
+    });
+
+    /// 2025-06-18
+    pub const V2025_06_18: Self = Self(&Rules {
+        name: "2025-06-18",
+        batches: false,
+        version_header: true,
+        ..*Self::V2025_03_26.0
+    });
+
+    /// 2025-11-25
+    pub const V2025_11_25: Self = Self(&Rules {
+        name: "2025-11-25",
+        pauses_streams: true,
+        tasks: Some(TaskDialect::Requested),
+        ..*Self::V2025_06_18.0
+    });
+
+    /// 2026-07-28
+    pub const V2026_07_28: Self = Self(&Rules {
+        name: "2026-07-28",
+        era: Era::Modern,
+        has_sessions: false,
+        // streamable-http, Standard Request Headers; the tasks extension, Routing Headers
+        mirrored: Some(&[MirroredMember {
+            header: "mcp-name",
+            shown: "Mcp-Name",
+            members: &[
+                ("tools/call", "name"),
+                ("prompts/get", "name"),
+                ("resources/read", "uri"),
+                ("tasks/get", "taskId"),
+                ("tasks/update", "taskId"),
+                ("tasks/cancel", "taskId"),
+            ],
+        }]),
+        // streamable-http, Cancellation
+        cancels_by_closing: true,
+        // streamable-http, Protocol Version Header and Server Validation; basic/index, Per-request
+        // protocol fields
+        statuses: &[
+            (code::METHOD_NOT_FOUND, 404),
+            (code::HEADER_MISMATCH, 400),
+            (code::MISSING_CLIENT_CAPABILITY, 400),
+            (code::UNSUPPORTED_PROTOCOL_VERSION, 400),
+        ],
+        questions: Questions::InputRequired,
+        tasks: Some(TaskDialect::Extension),
+        // changelog, Major changes 1 to 5; the tasks extension
+        lacks_requests: &[
+            "initialize",
+            "ping",
+            "logging/setLevel",
+            "resources/subscribe",
+            "resources/unsubscribe",
+            "tasks/result",
+            "tasks/list",
+        ],
+        lacks_notifications: &["notifications/tasks/status", ELICITATION_COMPLETE],
+        capabilities: ALL_OF_MODERN,
+        harmless: &[Method::Discover],
+        // basic/index, ResultType; server/utilities/caching. The defaults say that a result is stale at
+        // once and private.
+        result_members: &[
+            ResultMember {
+                name: "resultType",
+                default: r#""resultType":"complete""#,
+                of_cacheable: false,
+            },
+            ResultMember {
+                name: "ttlMs",
+                default: r#""ttlMs":0"#,
+                of_cacheable: true,
+            },
+            ResultMember {
+                name: "cacheScope",
+                default: r#""cacheScope":"private""#,
+                of_cacheable: true,
+            },
+        ],
+        // basic/index, Per-response protocol fields
+        results_name_server: true,
+        structures_any_value: true,
+        // "Implementations of this protocol version MUST NOT emit" these (basic/index, Error Codes).
+        // -32042 has no replacement in MCP.
+        replaced_codes: &[
+            (code::RESOURCE_NOT_FOUND, code::INVALID_PARAMS),
+            (code::URL_ELICITATION_REQUIRED, code::URLS_NOT_VISITED),
+        ],
+        ..*Self::V2024_11_05.0
+    });
+
+    /// Every revision, newest first.
+    pub const ALL: [Self; 5] = [
+        Self::V2026_07_28,
+        Self::V2025_11_25,
+        Self::V2025_06_18,
+        Self::V2025_03_26,
+        Self::V2024_11_05,
+    ];
     /// The newest revision with sessions.
     pub const NEWEST_LEGACY: Self = Self::V2025_11_25;
     /// The newest revision without sessions.
     pub const NEWEST_MODERN: Self = Self::V2026_07_28;
 
-    /// The revision with these rules.
-    pub const fn new(rules: &'static Rules) -> Self {
-        Self(rules)
-    }
-
-    /// Every revision, newest first.
-    pub fn all() -> impl Iterator<Item = Self> {
-        RULES.iter().map(Self)
-    }
-
     /// The revision called `name`, if Fanlight speaks it.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::all().find(|revision| revision.name == name)
+        Self::ALL.into_iter().find(|revision| revision.name == name)
     }
 }
 
@@ -358,7 +337,7 @@ impl Deref for Revision {
 
 impl PartialEq for Revision {
     fn eq(&self, other: &Self) -> bool {
-        ptr::eq(self.0, other.0)
+        self.name == other.name
     }
 }
 
@@ -366,13 +345,7 @@ impl Eq for Revision {}
 
 impl Hash for Revision {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        ptr::hash(self.0, state);
-    }
-}
-
-impl fmt::Debug for Revision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+        self.name.hash(state);
     }
 }
 
@@ -388,8 +361,8 @@ mod tests {
 
     #[test]
     fn rows_name_known_methods_and_are_sorted() {
-        assert!(RULES.is_sorted_by(|newer, older| newer.name > older.name));
-        for rules in &RULES {
+        assert!(Revision::ALL.is_sorted_by(|newer, older| newer.name > older.name));
+        for rules in Revision::ALL {
             let mirrored = rules.mirrored.unwrap_or_default();
             let of_headers = mirrored.iter().flat_map(|it| it.members).map(|(it, _)| it);
             let renamed = rules.renamed.iter().map(|(it, _)| it);

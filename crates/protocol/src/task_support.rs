@@ -6,7 +6,7 @@
 //! `io.modelcontextprotocol/tasks` does not send it, because the server itself decides which calls
 //! become tasks.
 
-use crate::json::{Edits, Json};
+use crate::json::{Edits, Json, replace_elements};
 
 const EXECUTION: &str = "execution";
 const TASK_SUPPORT: &str = "taskSupport";
@@ -41,20 +41,7 @@ pub fn optional_for_tool(tool: &Json) -> Option<Json> {
 /// The result of `tools/list` after applying [`optional_for_tool`] to every tool; `None` if that
 /// changes nothing.
 pub fn optional_for_list(list: &Json) -> Option<Json> {
-    let tools = list
-        .members()
-        .find(|member| member.is(list, "tools"))?
-        .value;
-    let mut edits = None;
-    for place in list.slice(tools.clone()).elements() {
-        let place = tools.start + place.start..tools.start + place.end;
-        if let Some(tool) = optional_for_tool(&list.slice(place.clone())) {
-            edits
-                .get_or_insert_with(|| Edits::new(list.bytes().clone()))
-                .replace(place, tool.into_bytes());
-        }
-    }
-    edits.map(Edits::finish_json)
+    replace_elements(list, "tools", optional_for_tool)
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ fn refused(status: u16, error: &Json) -> BackendError {
 
 /// The newest offered revision with or without sessions.
 fn newest(offered: &[String], has_sessions: bool) -> Option<Revision> {
-    Revision::all().find(|known| {
+    Revision::ALL.into_iter().find(|known| {
         known.has_sessions == has_sessions && offered.iter().any(|name| name == known.name)
     })
 }

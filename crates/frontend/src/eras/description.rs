@@ -81,7 +81,7 @@ pub(crate) fn legacy_versions_served() -> Json {
 
 fn names_of(wanted: impl Fn(Revision) -> bool) -> Json {
     let mut names = ArrayBuilder::default();
-    for revision in Revision::all().filter(|revision| wanted(*revision)) {
+    for revision in Revision::ALL.into_iter().filter(|it| wanted(*it)) {
         names.push(&Json::string(revision.name));
     }
     names.finish()

@@ -119,11 +119,7 @@ impl Params {
 
     /// The member called `name`.
     pub(crate) fn member(&self, name: &str) -> Option<Value<'_>> {
-        let mut found = Member::NAMES.iter().take(Member::COUNT);
-        match found.position(|found| *found == name) {
-            Some(place) => self.found.peek(place),
-            None => self.found.object.as_ref()?.peek(name),
-        }
+        self.found.object.as_ref()?.peek(name)
     }
 
     pub(crate) fn arguments(&self) -> Option<Json> {

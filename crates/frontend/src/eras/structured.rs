@@ -9,7 +9,7 @@
 //! and `content` has the result too, as 2026-07-28 asks of servers.
 
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{Edits, rewrite_object};
+use fanlight_protocol::json::{replace_elements, rewrite_object};
 use memchr::memmem;
 
 const OUTPUT_SCHEMA: &str = "outputSchema";
@@ -22,25 +22,11 @@ pub(super) fn tools_for_legacy(list: &Json) -> Option<Json> {
     if !may_have(list, OUTPUT_SCHEMA) {
         return None;
     }
-    let tools = list
-        .members()
-        .find(|member| member.is(list, "tools"))?
-        .value;
-    let mut edits = None;
-    for place in list.slice(tools.clone()).elements() {
-        let place = tools.start + place.start..tools.start + place.end;
-        let tool = list.slice(place.clone());
-        let is_foreign = tool
-            .get(OUTPUT_SCHEMA)
-            .is_some_and(|schema| !is_of_objects(&schema));
-        if is_foreign {
-            let without = rewrite_object(&tool, |member| !member.is(&tool, OUTPUT_SCHEMA), b"");
-            edits
-                .get_or_insert_with(|| Edits::new(list.bytes().clone()))
-                .replace(place, without.into_bytes());
-        }
-    }
-    edits.map(Edits::finish_json)
+    replace_elements(list, "tools", |tool| {
+        let schema = tool.get(OUTPUT_SCHEMA)?;
+        let without = || rewrite_object(tool, |member| !member.is(tool, OUTPUT_SCHEMA), b"");
+        (!is_of_objects(&schema)).then(without)
+    })
 }
 
 /// The result of a modern server's tool without structured content that is not an object; `None` if

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_protocol::Revision;
-use fanlight_protocol::revision::{self, MirroredMember, ResultMember, Rules};
+use fanlight_protocol::revision::{MirroredMember, ResultMember, Rules};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +12,7 @@ use crate::serve_http;
 use crate::session::testing::ListenCore;
 use crate::settings::FrontendSettings;
 
-pub(super) const REVISION: Revision = Revision::new(&RULES);
+pub(super) const REVISION: Revision = Revision(&RULES);
 
 /// It calls tools by another name, repeats their purpose in a header, and wants the cost in results.
 pub(super) static RULES: Rules = Rules {
@@ -29,7 +29,7 @@ pub(super) static RULES: Rules = Rules {
         default: r#""cost":0"#,
         of_cacheable: false,
     }],
-    ..revision::RULES[0]
+    ..*Revision::NEWEST_MODERN.0
 };
 
 /// The status and body of the answer to a call of the tool `t` by `method`.

@@ -19,7 +19,6 @@ pub(crate) struct Fields<'a> {
     pub(crate) authorization: Field<'a>,
     pub(crate) protocol_version: Field<'a>,
     pub(crate) method: Field<'a>,
-    pub(crate) name: Field<'a>,
     pub(crate) traceparent: Field<'a>,
     pub(crate) tracestate: Field<'a>,
     pub(crate) baggage: Field<'a>,
@@ -52,7 +51,6 @@ impl<'a> Fields<'a> {
             authorization: Field::Absent,
             protocol_version: Field::Absent,
             method: Field::Absent,
-            name: Field::Absent,
             traceparent: Field::Absent,
             tracestate: Field::Absent,
             baggage: Field::Absent,
@@ -68,7 +66,6 @@ impl<'a> Fields<'a> {
                 "authorization" => &mut fields.authorization,
                 header::PROTOCOL_VERSION => &mut fields.protocol_version,
                 header::METHOD => &mut fields.method,
-                header::NAME => &mut fields.name,
                 "traceparent" => &mut fields.traceparent,
                 "tracestate" => &mut fields.tracestate,
                 "baggage" => &mut fields.baggage,
@@ -84,14 +81,6 @@ impl<'a> Fields<'a> {
             };
         }
         fields
-    }
-
-    /// A field that repeats a member of the body, by its name in lower case.
-    pub(crate) fn mirrored(&self, name: &str) -> Field<'a> {
-        match name {
-            header::NAME => self.name,
-            other => Field::named(self.all, other),
-        }
     }
 
     /// The name of a repeated field about the sender or subject of the request. Another program on
@@ -145,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    const NAMES: [&str; 14] = [
+    const NAMES: [&str; 13] = [
         "accept",
         "content-type",
         "content-encoding",
@@ -154,7 +143,6 @@ mod tests {
         "authorization",
         "mcp-protocol-version",
         "mcp-method",
-        "mcp-name",
         "traceparent",
         "tracestate",
         "baggage",
@@ -180,7 +168,6 @@ mod tests {
                 fields.authorization,
                 fields.protocol_version,
                 fields.method,
-                fields.name,
                 fields.traceparent,
                 fields.tracestate,
                 fields.baggage,

@@ -291,6 +291,25 @@ impl FromIterator<Bytes> for Chunks {
     }
 }
 
+/// The object after `change` has replaced elements of the array `member`; `None` if it changes none.
+pub fn replace_elements(
+    object: &Json,
+    member: &str,
+    mut change: impl FnMut(&Json) -> Option<Json>,
+) -> Option<Json> {
+    let array = object.members().find(|it| it.is(object, member))?.value;
+    let mut edits = None;
+    for place in object.slice(array.clone()).elements() {
+        let place = array.start + place.start..array.start + place.end;
+        if let Some(changed) = change(&object.slice(place.clone())) {
+            edits
+                .get_or_insert_with(|| Edits::new(object.bytes().clone()))
+                .replace(place, changed.into_bytes());
+        }
+    }
+    edits.map(Edits::finish_json)
+}
+
 /// The object without the members for which `keep` is false, and with `added` appended (raw member
 /// text without outer commas). Kept members keep their bytes and the white space before them.
 pub fn rewrite_object(object: &Json, mut keep: impl FnMut(&Member) -> bool, added: &[u8]) -> Json {

@@ -27,7 +27,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 pub use build::{ArrayBuilder, ObjectBuilder, quote};
-pub use edit::{Chunks, Edits, MemberChange, retain_elements, rewrite_object};
+pub use edit::{Chunks, Edits, MemberChange, replace_elements, retain_elements, rewrite_object};
 pub use object::{AmbiguousMember, DuplicateMember, Elements, Member, Members};
 use offset_index::{IndexBuilder, OffsetIndex};
 pub use scan::MAX_NESTING;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fanlight_protocol::Message;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::param_header::annotations;
-use fanlight_protocol::revision::{self, Rules};
+use fanlight_protocol::revision::Rules;
 
 use super::*;
 use fanlight_canonical::{Caller, Principal, ServerMessages, SessionKey};
@@ -228,9 +228,9 @@ fn made_up_revision_is_a_row() {
             shown: "Mcp-Purpose",
             members: &[("tools/run", "purpose")],
         }]),
-        ..revision::RULES[0]
+        ..*Revision::NEWEST_MODERN.0
     };
-    let dialect = dialect(Revision::new(&RULES));
+    let dialect = dialect(Revision(&RULES));
     let params = json(r#"{"name":"t","purpose":"p"}"#);
     let context = CallContext::internal();
     let text = dialect.request_text(7, &Method::CallTool, Some(&params), &context);

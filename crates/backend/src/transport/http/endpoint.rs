@@ -116,42 +116,23 @@ impl HttpEndpoint {
         })
     }
 
-    /// Sends a request to a URL of the endpoint's origin.
+    /// Sends a request to a URL of the endpoint's origin. `may_last` says that the response may be a
+    /// long event stream with little traffic.
     pub(super) fn execute_at(
         &self,
         target: &Arc<Target>,
         method: Method,
         headers: HeaderMap,
         body: Bytes,
+        may_last: bool,
     ) -> Exchange {
-        self.send(HttpRequest {
+        let request = HttpRequest {
             method,
             target: Arc::clone(target),
             headers,
             body,
-            may_last: false,
-        })
-    }
-
-    /// Like [`Self::execute_at`], for a request whose response may be a long event stream with
-    /// little traffic.
-    pub(super) fn execute_lasting(
-        &self,
-        target: &Arc<Target>,
-        method: Method,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> Exchange {
-        self.send(HttpRequest {
-            method,
-            target: Arc::clone(target),
-            headers,
-            body,
-            may_last: true,
-        })
-    }
-
-    fn send(&self, request: HttpRequest) -> Exchange {
+            may_last,
+        };
         match &self.source {
             None => Exchange::Plain(self.client.execute(request)),
             Some(source) => {

@@ -126,8 +126,13 @@ impl HttpTransport {
             if let Some(id) = last_event {
                 let _ = headers.try_insert(LAST_EVENT_ID, id.clone());
             }
-            self.endpoint
-                .execute_lasting(&self.target(), http::Method::GET, headers, Bytes::new())
+            self.endpoint.execute_at(
+                &self.target(),
+                http::Method::GET,
+                headers,
+                Bytes::new(),
+                true,
+            )
         };
         let http = self.send_followed(get).await?;
         let status = http.status;

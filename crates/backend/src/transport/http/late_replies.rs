@@ -28,6 +28,7 @@ impl Replier {
             http::Method::POST,
             self.headers.of_message(),
             text,
+            false,
         );
         if !matches!(timeout(self.limit, post).await, Ok(Ok(http)) if http.status.is_success()) {
             tracing::debug!("reply to a request of the server not accepted");

@@ -111,10 +111,7 @@ impl HttpTransport {
         let mut headers = self.headers.of_request(mirror, &propagation);
         let (endpoint, caller) = (&self.endpoint, &request.context.caller);
         (endpoint.headers).add_of_client(&mut headers, request.method, caller);
-        let executing = match self.may_last(&request) {
-            true => self.post_lasting(headers, text),
-            false => self.post_with(headers, text),
-        };
+        let executing = self.post_with(headers, text, self.may_last(&request));
         async move {
             let mut unanswered = Unanswered {
                 transport: self,
@@ -234,6 +231,7 @@ impl HttpTransport {
             http::Method::DELETE,
             self.headers.of_message(),
             Bytes::new(),
+            false,
         );
         // Servers may refuse (405), and a failure affects no call.
         let _ = timeout(SESSION_END, ending).await;
@@ -241,25 +239,14 @@ impl HttpTransport {
 
     /// Sends a message that is not a request.
     fn post(&self, text: Bytes) -> Exchange {
-        self.post_with(self.headers.of_message(), text)
+        self.post_with(self.headers.of_message(), text, false)
     }
 
-    fn post_with(&self, headers: HeaderMap, text: Bytes) -> Exchange {
-        self.context
-            .telemetry
-            .metrics()
-            .io(Direction::Transmit, text.len() as u64);
-        self.endpoint
-            .execute_at(&self.target(), http::Method::POST, headers, text)
-    }
-
-    fn post_lasting(&self, headers: HeaderMap, text: Bytes) -> Exchange {
-        self.context
-            .telemetry
-            .metrics()
-            .io(Direction::Transmit, text.len() as u64);
-        self.endpoint
-            .execute_lasting(&self.target(), http::Method::POST, headers, text)
+    fn post_with(&self, headers: HeaderMap, text: Bytes, may_last: bool) -> Exchange {
+        let metrics = self.context.telemetry.metrics();
+        metrics.io(Direction::Transmit, text.len() as u64);
+        let (target, post) = (self.target(), http::Method::POST);
+        (self.endpoint).execute_at(&target, post, headers, text, may_last)
     }
 
     /// Sends the answer to a server's question while the call's stream is still being read. The

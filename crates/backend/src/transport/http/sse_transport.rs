@@ -155,9 +155,9 @@ impl MessagePoster {
             .telemetry
             .metrics()
             .io(Direction::Transmit, text.len() as u64);
-        let response = self
-            .endpoint
-            .execute_at(&self.target, http::Method::POST, headers, text);
+        let response =
+            self.endpoint
+                .execute_at(&self.target, http::Method::POST, headers, text, false);
         let (endpoint, tasks) = (Arc::clone(&self.endpoint), self.context.tasks.clone());
         Box::pin(async move {
             let response = response.await.map_err(|error| endpoint.failure(&error))?;

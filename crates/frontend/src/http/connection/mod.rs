@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::ending::{End, Ending};
 use self::listen_only::ListenOnly;
 pub(super) use self::listen_only::can_bypass_hyper;
-use self::tracked_io::{TrackedIo, TrackedSocket};
+use self::tracked_io::TrackedIo;
 use super::activity::{ActiveRequest, Activity};
 use super::http2::{self, StreamExecutor};
 use super::limits::ConnectionLimits;
@@ -83,7 +83,7 @@ impl<S: Serve> HttpConnection<S> {
         let accepted = tokio::select! {
             biased;
             () = ending.without_request(self.limits.first_request) => return,
-            accepted = accept_tls(&tls, stream, |stream| TrackedSocket::new(stream, Arc::clone(&activity))) => accepted,
+            accepted = accept_tls(&tls, stream, |stream| TrackedIo::below_tls(stream, Arc::clone(&activity))) => accepted,
         };
         match accepted {
             Ok(stream) => {

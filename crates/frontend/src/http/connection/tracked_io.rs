@@ -15,6 +15,8 @@ use super::control_frames::ControlFrames;
 pub(super) struct TrackedIo<S> {
     inner: S,
     activity: Arc<Activity>,
+    /// Whether this stream records reads.
+    records_reads: bool,
     /// Whether this stream records writes. Over TLS the socket below records them, since TLS
     /// buffers bytes that the socket does not take.
     records_writes: bool,
@@ -30,14 +32,22 @@ impl<S> TrackedIo<S> {
         Self {
             inner,
             activity,
+            records_reads: true,
             records_writes: true,
             unread: Vec::new(),
             frames: None,
         }
     }
 
-    /// For `inner`, TLS over a [`TrackedSocket`]. Records only reads, since the socket records
-    /// writes.
+    /// For a socket below TLS: records only writes.
+    pub(super) fn below_tls(inner: S, activity: Arc<Activity>) -> Self {
+        Self {
+            records_reads: false,
+            ..Self::new(inner, activity)
+        }
+    }
+
+    /// For TLS over such a socket: records only reads.
     pub(super) fn over_tls(inner: S, activity: Arc<Activity>) -> Self {
         Self {
             records_writes: false,
@@ -53,78 +63,16 @@ impl<S> TrackedIo<S> {
 
     fn record_write(&self, result: &Poll<io::Result<usize>>) {
         if self.records_writes {
-            record_write(&self.activity, result);
+            self.activity.record_write(match result {
+                Poll::Ready(written) => Some(*written.as_ref().unwrap_or(&0)),
+                Poll::Pending => None,
+            });
         }
     }
 
     /// Puts back `bytes`, which were read last; the next read returns them again.
     pub(super) fn unread(&mut self, bytes: &[u8]) {
         self.unread.splice(..0, bytes.iter().copied());
-    }
-}
-
-fn record_write(activity: &Activity, result: &Poll<io::Result<usize>>) {
-    activity.record_write(match result {
-        Poll::Ready(written) => Some(*written.as_ref().unwrap_or(&0)),
-        Poll::Pending => None,
-    });
-}
-
-/// A socket below TLS that records its writes.
-#[derive(Debug)]
-pub(super) struct TrackedSocket<S> {
-    inner: S,
-    activity: Arc<Activity>,
-}
-
-impl<S> TrackedSocket<S> {
-    /// Records the writes to `inner` in `activity`.
-    pub(super) fn new(inner: S, activity: Arc<Activity>) -> Self {
-        Self { inner, activity }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for TrackedSocket<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedSocket<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.inner).poll_write(cx, buf);
-        record_write(&self.activity, &result);
-        result
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        record_write(&self.activity, &result);
-        result
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }
 
@@ -194,7 +142,7 @@ impl<S: AsyncRead + Unpin> TrackedIo<S> {
             return Poll::Ready(Ok(()));
         }
         let result = Pin::new(&mut self.inner).poll_read(cx, buf);
-        if result.is_ready() {
+        if result.is_ready() && self.records_reads {
             self.activity.record_read();
         }
         result
