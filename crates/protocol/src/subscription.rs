@@ -1,4 +1,4 @@
-//! What a client listens to: changes of lists, the filter of `subscriptions/listen`, and the
+//! Subscriptions to notifications: changes of lists, the filter of `subscriptions/listen`, and the
 //! subscription's id in notifications (2026-07-28 basic/patterns/subscriptions).
 
 use std::ops::{BitAnd, BitOr, Range};

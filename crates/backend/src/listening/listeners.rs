@@ -15,7 +15,7 @@ use crate::connection::Connection;
 use crate::connection::supervisor::State;
 use crate::listening::subscription::{BackendSubscription, End, SubscriptionEvent};
 use crate::listening::worker::{connected, stopped};
-use crate::subscriptions::{Filter, SubscriptionRegistry};
+use crate::subscriptions::{Filter, Registration, SubscriptionRegistry};
 
 /// Adds listeners of one server.
 pub(crate) struct Listeners {
@@ -61,9 +61,8 @@ impl Listeners {
         }
         let interest = listen.interest.clone();
         let registration = self.registry.add(listen);
-        let honoured = timeout(self.patience, self.registry.honoured(&interest)).await;
-        let honoured = honoured.map_err(|_| self.timed_out())?;
-        registration.reduce_to(&honoured);
+        let honoured = self.agreed(&registration, &interest).await;
+        let honoured = honoured.ok_or_else(|| self.timed_out())?;
         Ok(Listening::new(honoured, registration))
     }
 
@@ -84,19 +83,24 @@ impl Listeners {
         );
         let registration = self.registry.add(listen);
         // The session's own messages need no agreement of the server.
-        if interest == own {
-            return Ok(Listening::new(own, registration));
-        }
-        match ready.await {
-            Err(BackendError::ShuttingDown) => return Err(BackendError::ShuttingDown),
-            Err(_) => return Ok(Listening::new(own, registration)),
-            Ok(_) => {}
-        }
-        let Ok(honoured) = timeout(self.patience, self.registry.honoured(&interest)).await else {
-            return Ok(Listening::new(own, registration));
+        let honoured = match interest == own {
+            true => None,
+            false => match ready.await {
+                Err(BackendError::ShuttingDown) => return Err(BackendError::ShuttingDown),
+                Err(_) => None,
+                Ok(_) => self.agreed(&registration, &interest).await,
+            },
         };
+        Ok(Listening::new(honoured.unwrap_or(own), registration))
+    }
+
+    /// The part of a listener's interest that the server accepts; `None` if it does not answer in
+    /// time. The server is asked for no more than that from now on.
+    async fn agreed(&self, registration: &Registration, interest: &Interest) -> Option<Interest> {
+        let honoured = timeout(self.patience, self.registry.honoured(interest)).await;
+        let honoured = honoured.ok()?;
         registration.reduce_to(&honoured);
-        Ok(Listening::new(honoured, registration))
+        Some(honoured)
     }
 
     /// Adds a listener for changed lists and for messages to its session, while the server's

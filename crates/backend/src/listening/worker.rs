@@ -44,15 +44,11 @@ impl ListeningWorker {
     pub(crate) fn run(mut self) -> impl Future<Output = ()> + Send {
         async move {
             // An earlier connection of the session may have been closed to make room for others.
-            let mut is_repeated = match &self.origin {
-                Origin::Session(session) => !self.registry.recorded().of(session).is_empty(),
-                Origin::Base | Origin::Pooled(_) | Origin::Request(_) => false,
-            };
+            let session = self.origin.session();
+            let mut is_repeated =
+                session.is_some_and(|session| !self.registry.recorded().of(session).is_empty());
             // Messages that the server sends as soon as it is connected wait for the client to listen.
-            let entry = match &self.origin {
-                Origin::Session(session) => self.registry.presence(session),
-                Origin::Base | Origin::Pooled(_) | Origin::Request(_) => None,
-            };
+            let entry = session.and_then(|session| self.registry.presence(session));
             let mut state = self.state.clone();
             while let Some(connection) = connected(&mut state, || self.reconnect(is_repeated)).await
             {
@@ -63,7 +59,7 @@ impl ListeningWorker {
                     () = self.keep(&connection, is_repeated) => {}
                 }
                 is_repeated = true;
-                if let Origin::Session(session) = &self.origin {
+                if let Some(session) = self.origin.session() {
                     self.registry.set_own_stream(session, false);
                 }
                 // The server that sent these requests is gone.
@@ -80,7 +76,7 @@ impl ListeningWorker {
 
     /// Requests another connection for a session that lost its own, if it still listens.
     fn reconnect(&self, is_repeated: bool) {
-        if let Origin::Session(session) = &self.origin
+        if let Some(session) = self.origin.session()
             && is_repeated
             && self.registry.is_listening(session)
         {

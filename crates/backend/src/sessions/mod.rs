@@ -997,10 +997,9 @@ fn open(
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let declared = Arc::new(declared);
-    let kept = match &origin {
-        Origin::Session(caller) => kept_of(settings, caller),
-        Origin::Base | Origin::Pooled(_) | Origin::Request(_) => None,
-    };
+    let kept = origin
+        .session()
+        .and_then(|caller| kept_of(settings, caller));
     let context = TransportContext::new(
         Arc::clone(&settings.context),
         Arc::clone(&declared),

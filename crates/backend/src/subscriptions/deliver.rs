@@ -231,10 +231,7 @@ impl State {
     /// get it.
     fn deliver_task(&self, origin: &Origin, delivery: &mut Delivery<'_>) {
         let entry = task_of(delivery.notification).and_then(|id| self.tasks.get(&*id));
-        let session = match origin {
-            Origin::Session(caller) => self.session(caller),
-            Origin::Base | Origin::Pooled(_) | Origin::Request(_) => None,
-        };
+        let session = origin.session().and_then(|caller| self.session(caller));
         let principal = origin.principal();
         let named = entry.into_iter().flat_map(Entry::listeners);
         let sessions = session.into_iter().chain(self.following(entry));

@@ -56,6 +56,14 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
+    /// The session whose own connection it is.
+    pub(crate) fn session(&self) -> Option<&Caller> {
+        match self {
+            Self::Session(caller) => Some(caller),
+            Self::Base | Self::Pooled(_) | Self::Request(_) => None,
+        }
+    }
+
     /// The principal that the connection belongs to, if it belongs to one.
     fn principal(&self) -> Option<&Principal> {
         match self {
@@ -533,11 +541,8 @@ impl SubscriptionRegistry {
 
     /// Announces that lists and resources may have changed while nothing could be received.
     pub(crate) fn announce(&self, origin: &Origin, lists: Lists) {
-        let recorded = if let Origin::Session(session) = origin {
-            self.records.of(session)
-        } else {
-            Vec::new()
-        };
+        let recorded = origin.session().map(|session| self.records.of(session));
+        let recorded = recorded.unwrap_or_default();
         let dropped = deliver::announce(&mut self.state.lock(), origin, lists, &recorded);
         self.warn_of_slow(dropped);
     }

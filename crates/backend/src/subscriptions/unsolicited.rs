@@ -120,12 +120,13 @@ impl UnsolicitedSender {
 
     /// Whether its connection belongs to a session.
     pub(crate) fn is_of_session(&self) -> bool {
-        matches!(self.origin, Origin::Session(_))
+        self.origin.session().is_some()
     }
 
     /// Whether its connection belongs to a session whose client listens.
     pub(crate) fn is_of_listener(&self) -> bool {
-        matches!(&self.origin, Origin::Session(session) if self.registry.is_listening(session))
+        let session = self.origin.session();
+        session.is_some_and(|session| self.registry.is_listening(session))
     }
 
     /// The generation of the demand, which grows with every change of it.

@@ -80,7 +80,7 @@ impl NotificationStream {
                     uris: subscriptions.into_iter().map(Arc::from).collect(),
                     ..Interest::default()
                 };
-                // What does not fit is lost, as are messages of servers.
+                // Messages that do not fit are lost, as are those of servers.
                 let _lost = missed.announce(&sender);
             }
             listening

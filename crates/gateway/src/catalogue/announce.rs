@@ -44,7 +44,7 @@ pub(crate) struct Listener {
     hearing: Mutex<Hearing>,
 }
 
-/// What a listening client hears, and from whom. Set again with each topology.
+/// The messages that a listening client gets, and their sources. Set again with each topology.
 #[derive(Default)]
 pub(crate) struct Hearing {
     /// The principal whose lists the client sees; `None` if it sees the common lists.
