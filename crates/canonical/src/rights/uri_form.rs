@@ -53,9 +53,9 @@ fn decoded_bytes(text: &str) -> Vec<u8> {
 /// It must be visible ASCII without dot segments, empty segments or a fragment. It must not escape
 /// characters that need no escape (RFC 3986, section 6.2.2). Scheme and authority must be in lower
 /// case. A `file:` URI must have no host, because any host may mean this machine (RFC 8089, section
-/// 2), and it needs its slashes, as `http:` does: readers after the URL standard of WHATWG add those
-/// that are missing. Some servers extend the path beyond `?` or cut it at `;`, so no part there may look like a
-/// dot segment either.
+/// 2). It needs its slashes, and so does `http:`: readers after the URL standard of WHATWG add
+/// missing ones. Some servers extend the path beyond `?` or cut it at `;`, so no part there may look
+/// like a dot segment either.
 pub fn is_plain(uri: &str) -> bool {
     let is_visible = uri
         .bytes()

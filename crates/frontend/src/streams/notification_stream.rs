@@ -80,7 +80,7 @@ impl NotificationStream {
                     uris: subscriptions.into_iter().map(Arc::from).collect(),
                     ..Interest::default()
                 };
-                // Messages that do not fit are lost, as are those of servers.
+                // Messages that do not fit are lost, like messages of servers.
                 let _lost = missed.announce(&sender);
             }
             listening

@@ -579,8 +579,8 @@ impl Operation {
         self.view.transparent().is_none() && matches!(self.target.as_deref(), Some(Err(_)))
     }
 
-    /// Who has to approve the call, the operator's text for that, and the call; `None` if it needs
-    /// no approval.
+    /// The approver of the call, the operator's text for the question, and the call; `None` if it
+    /// needs no approval.
     pub fn approval(&self) -> Option<(ApprovedBy, Option<Arc<str>>, CallToApprove)> {
         if self.request.method != Method::CallTool {
             return None;
