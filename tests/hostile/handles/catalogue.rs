@@ -102,7 +102,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "follows a task for the caller that has made it",
     ),
     (
-        "frontend::approval",
+        "frontend::gates::approval",
         "has somebody agree to a call of its own caller; no request takes the id of the question",
     ),
     (
@@ -110,7 +110,11 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "ids that name elicitations to a client; no request takes them",
     ),
     (
-        "frontend::decision",
+        "frontend::gates",
+        "decides what a caller may do; keeps nothing",
+    ),
+    (
+        "frontend::gates::rights",
         "decides what a caller may do; keeps nothing",
     ),
     (
