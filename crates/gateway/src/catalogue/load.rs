@@ -20,7 +20,8 @@ use crate::merge::Contribution;
 use crate::topology::ListLimits;
 use crate::uri_places as places;
 
-/// Reads one server's list with requests in `context`, or from kept pages. Pages read before a failure are kept.
+/// Reads one server's list with requests in `context`, or from the pages of an earlier run. A failure
+/// loses no page that was read before it.
 pub(super) async fn one(
     kind: ListKind,
     (backend, kept): (&dyn BackendClient, Option<&KeptPages>),
