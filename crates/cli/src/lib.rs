@@ -38,6 +38,7 @@ pub mod pins;
 pub mod policy;
 pub mod policy_command;
 pub mod record;
+pub mod recording;
 mod replace;
 pub mod rewriting;
 pub mod secrets;

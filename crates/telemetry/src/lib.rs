@@ -32,6 +32,7 @@ mod parent;
 mod pipeline;
 mod propagation;
 mod record;
+pub mod recording;
 mod redact;
 mod rewritten;
 pub mod ring;

@@ -14,7 +14,7 @@ pub(crate) fn names() -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name != "schema.json")
+        .filter(|name| !name.ends_with("schema.json"))
         .collect();
     names.sort();
     names

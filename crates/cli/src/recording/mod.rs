@@ -1,0 +1,5 @@
+//! Recordings (docs/recordings.md).
+
+mod reader;
+
+pub use reader::Recording;
