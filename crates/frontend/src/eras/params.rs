@@ -119,7 +119,11 @@ impl Params {
 
     /// The member called `name`.
     pub(crate) fn member(&self, name: &str) -> Option<Value<'_>> {
-        self.found.object.as_ref()?.peek(name)
+        let known = Member::NAMES.iter().position(|known| *known == name);
+        match known.filter(|index| *index < Member::COUNT) {
+            Some(index) => self.found.peek(index),
+            None => self.found.object.as_ref()?.peek(name),
+        }
     }
 
     pub(crate) fn arguments(&self) -> Option<Json> {

@@ -19,6 +19,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) authorization: Field<'a>,
     pub(crate) protocol_version: Field<'a>,
     pub(crate) method: Field<'a>,
+    pub(crate) name: Field<'a>,
     pub(crate) traceparent: Field<'a>,
     pub(crate) tracestate: Field<'a>,
     pub(crate) baggage: Field<'a>,
@@ -51,6 +52,7 @@ impl<'a> Fields<'a> {
             authorization: Field::Absent,
             protocol_version: Field::Absent,
             method: Field::Absent,
+            name: Field::Absent,
             traceparent: Field::Absent,
             tracestate: Field::Absent,
             baggage: Field::Absent,
@@ -66,6 +68,7 @@ impl<'a> Fields<'a> {
                 "authorization" => &mut fields.authorization,
                 header::PROTOCOL_VERSION => &mut fields.protocol_version,
                 header::METHOD => &mut fields.method,
+                header::NAME => &mut fields.name,
                 "traceparent" => &mut fields.traceparent,
                 "tracestate" => &mut fields.tracestate,
                 "baggage" => &mut fields.baggage,
@@ -81,6 +84,14 @@ impl<'a> Fields<'a> {
             };
         }
         fields
+    }
+
+    /// The field called `name`, in lower case.
+    pub(crate) fn named(&self, name: &str) -> Field<'a> {
+        match name {
+            header::NAME => self.name,
+            _ => Field::named(self.all, name),
+        }
     }
 
     /// The name of a repeated field about the sender or subject of the request. Another program on
@@ -134,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    const NAMES: [&str; 13] = [
+    const NAMES: [&str; 14] = [
         "accept",
         "content-type",
         "content-encoding",
@@ -143,6 +154,7 @@ mod tests {
         "authorization",
         "mcp-protocol-version",
         "mcp-method",
+        "mcp-name",
         "traceparent",
         "tracestate",
         "baggage",
@@ -168,6 +180,7 @@ mod tests {
                 fields.authorization,
                 fields.protocol_version,
                 fields.method,
+                fields.name,
                 fields.traceparent,
                 fields.tracestate,
                 fields.baggage,

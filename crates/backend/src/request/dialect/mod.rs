@@ -31,6 +31,8 @@ pub(crate) struct Dialect {
     /// The beginning of Fanlight's own members of `_meta`, up to the value of the client's
     /// information; only for modern requests.
     meta_head: Arc<str>,
+    /// The revision's headers that repeat members of the params.
+    mirrored: Arc<[(HeaderName, &'static MirroredMember)]>,
 }
 
 /// The parts of a modern request that HTTP headers repeat (2026-07-28 streamable-http, Request
@@ -71,10 +73,14 @@ impl MirroredParam {
 impl Dialect {
     pub(crate) fn new(revision: Revision, own_info: Json) -> Self {
         let (version, info) = (meta::PROTOCOL_VERSION, meta::CLIENT_INFO);
+        let mirrored = revision.mirrored.unwrap_or_default().iter();
         Self {
             revision,
             own_info,
             meta_head: format!(r#""{version}":"{revision}","{info}":"#).into(),
+            mirrored: mirrored
+                .map(|member| (HeaderName::from_static(member.header), member))
+                .collect(),
         }
     }
 
@@ -189,18 +195,18 @@ impl Dialect {
         params: Option<&Json>,
         mirrored: &[MirroredParam],
     ) -> Option<Mirror> {
-        let rules = self.revision.mirrored?;
+        self.revision.mirrored?;
         let own_name = self.revision.name_of(method);
         let name = own_name.unwrap_or(method.as_str());
-        let repeated = |header: &MirroredMember| {
-            let member = header.of(name)?;
+        let repeated = |(header, rule): &(HeaderName, &MirroredMember)| {
+            let member = rule.of(name)?;
             let value = match subject {
                 Some(subject) if method.subject_member() == Some(member) => header_text(subject)?,
                 _ => header_text(&params?.get(member)?)?,
             };
-            Some((HeaderName::from_static(header.header), value))
+            Some((header.clone(), value))
         };
-        let mut headers: SmallVec<_> = rules.iter().filter_map(repeated).collect();
+        let mut headers: SmallVec<_> = self.mirrored.iter().filter_map(repeated).collect();
         if !mirrored.is_empty()
             && let Some(arguments) = params.and_then(|params| params.get("arguments"))
         {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::Item;
 use fanlight_credentials::{Denial, resource_url};
-use fanlight_protocol::{Json, Method as McpMethod, RpcError, code, header, partial};
+use fanlight_protocol::{Json, Method as McpMethod, RpcError, code, partial};
 use http::header::{EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
@@ -205,7 +205,7 @@ fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
     let text = |field: Field<'_>| field.only().ok().flatten().map(|(_, text)| text.to_owned());
     let required = match text(arrived.fields.method).map(|method| McpMethod::from_name(&method)) {
         Some(McpMethod::CallTool) => {
-            let name = text(Field::named(arrived.fields.all, header::NAME)).unwrap_or_default();
+            let name = text(arrived.fields.name).unwrap_or_default();
             // Only clients with an identity may learn which server has a tool.
             scopes.required(&Operation::Tool(Item {
                 server: "",

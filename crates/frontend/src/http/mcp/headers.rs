@@ -64,7 +64,7 @@ pub(crate) fn check_standard(
             continue;
         };
         let (name, source) = (header.shown, params.member(member));
-        let mirrored = decoded(Field::named(fields.all, header.header), name)?;
+        let mirrored = decoded(fields.named(header.header), name)?;
         let mirrored = mirrored.ok_or_else(|| missing(name))?;
         if source.is_some_and(|source| source.is_str(&mirrored)) {
             continue;
