@@ -1,11 +1,12 @@
 //! The audit log in files: translates each event into an entry.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{CallContext, Endpoint, Item, PolicyOutcome, Principal, Verdict};
+use fanlight_canonical::{CallContext, Item, PolicyOutcome, Principal, Verdict};
 use fanlight_fair::LogLimit;
 use fanlight_protocol::{Era, Json, Method, Response, Revision};
 
@@ -13,7 +14,7 @@ use crate::event::{
     Acknowledged, Actor, AuditEvent, ConnectionChange, NotRecorded, PinnedDefinition,
     RecordedRequest, RequestEnd,
 };
-use crate::ledger::{Arguments, Entry, Ledger, LedgerFiles, cut};
+use crate::ledger::{Arguments, Entry, Ledger, LedgerFiles};
 use crate::masked::masked;
 
 /// The most bytes of arguments that are kept in full. Longer ones are kept as a digest.
@@ -72,7 +73,7 @@ impl KeptRecord {
         self.ledger.add(entry);
     }
 
-    fn entry(&self, event: &AuditEvent<'_>) -> Option<Entry> {
+    fn entry<'a>(&self, event: &'a AuditEvent<'a>) -> Option<Entry<'a>> {
         Some(match event {
             AuditEvent::Decided { refused: None, .. } | AuditEvent::ChangeAsked { .. } => {
                 return None;
@@ -84,25 +85,26 @@ impl KeptRecord {
                 refused: Some(refused),
             } => {
                 let shown = subject.shown_name();
+                let method = subject.method();
                 let entry = match subject.request() {
                     Some((context, params)) => self.of_request(&RecordedRequest {
                         context,
-                        method: subject.method(),
-                        shown: shown.as_deref(),
+                        method,
+                        shown: None,
                         verdict: subject.verdict(),
                         params,
                         definition: subject.definition().map(|definition| &**definition),
                         bytes: params.map_or(0, |params| params.bytes().len()),
                     }),
                     None => Entry {
-                        endpoint: Some(path(endpoint)),
-                        action: Some(subject.method().as_str().into()),
-                        server: subject.tool().map(|tool| cut(tool.server).into()),
-                        item: subject.tool().map(|tool| cut(&tool.name).into()),
-                        shown: shown.map(|name| cut(&name).into()),
+                        endpoint: Some(endpoint.full_path().into()),
+                        action: Some(method.as_str().into()),
+                        server: subject.tool().map(|tool| tool.server.into()),
+                        item: subject.tool().map(|tool| tool.name),
                         ..of_identity("request", client)
                     },
                 };
+                let entry = entry.with_shown(method, shown);
                 Entry {
                     decision: Some("deny"),
                     outcome: "refused",
@@ -119,9 +121,9 @@ impl KeptRecord {
             } => {
                 let of_client = client.map(|client| of_identity("approval", client));
                 Entry {
-                    server: Some(cut(server).into()),
-                    item: Some(cut(name).into()),
-                    approval: Some(cut(id).into()),
+                    server: Some((*server).into()),
+                    item: Some((&**name).into()),
+                    approval: Some((*id).into()),
                     outcome,
                     ..of_client.unwrap_or(Entry {
                         event: "approval",
@@ -139,9 +141,9 @@ impl KeptRecord {
                 ..
             }) => Entry {
                 event: "pin",
-                server: Some(cut(server).into()),
+                server: Some((*server).into()),
                 action: Some((*kind).into()),
-                item: Some(cut(name).into()),
+                item: Some((*name).into()),
                 reason: change.map(|change| match omitted {
                     0 => change.into(),
                     omitted => format!("{change} (omitted: {omitted})").into(),
@@ -155,8 +157,8 @@ impl KeptRecord {
                 credentials,
             } => Entry {
                 event: "authentication",
-                endpoint: Some(cut(credentials.endpoint).into()),
-                reason: Some(cut(&denial.to_string()).into()),
+                endpoint: Some(credentials.endpoint.into()),
+                reason: Some(denial.to_string().into()),
                 outcome: "refused",
                 ..Entry::default()
             },
@@ -170,7 +172,7 @@ impl KeptRecord {
             AuditEvent::SignInDenied { denied, .. } | AuditEvent::OperatorDenied(denied) => Entry {
                 event: "operator",
                 principal: denied.principal.and_then(principal),
-                who: denied.name.map(|name| cut(name).into()),
+                who: denied.name.map(Cow::Borrowed),
                 reason: Some(denied.reason.into()),
                 outcome: "refused",
                 ..Entry::default()
@@ -185,7 +187,7 @@ impl KeptRecord {
                 about,
                 status,
             } => Entry {
-                shown: about.map(|about| cut(about).into()),
+                shown: about.map(Cow::Borrowed),
                 code: Some(i64::from(*status)),
                 ..of_operator(
                     operator,
@@ -216,7 +218,10 @@ impl KeptRecord {
         self.begun(|| self.of_request(request))
     }
 
-    fn begun(&self, entry: impl FnOnce() -> Entry) -> Result<Option<Acknowledged>, NotRecorded> {
+    fn begun<'a>(
+        &self,
+        entry: impl FnOnce() -> Entry<'a>,
+    ) -> Result<Option<Acknowledged>, NotRecorded> {
         if !self.is_required {
             return Ok(None);
         }
@@ -279,7 +284,7 @@ impl KeptRecord {
         self.ledger.add(entry);
     }
 
-    fn of_request(&self, request: &RecordedRequest<'_>) -> Entry {
+    fn of_request<'a>(&self, request: &RecordedRequest<'a>) -> Entry<'a> {
         let RecordedRequest {
             context,
             method,
@@ -299,33 +304,23 @@ impl KeptRecord {
         };
         let noted = context.noted.as_ref();
         let about = noted.and_then(|noted| noted.about.get());
-        let item = about.and_then(|about| about.item.clone());
         entry.client = client(context);
         entry.era = Some(context.era.as_str());
-        entry.endpoint = Some(path(caller.endpoint()));
-        entry.server = about.and_then(|about| about.server.clone());
-        entry.canary = about.and_then(|about| about.canary.clone());
-        entry.approval = noted.and_then(|noted| noted.approval.get().cloned());
+        entry.endpoint = Some(caller.endpoint().full_path().into());
+        entry.server = about.and_then(|about| about.server.as_deref().map(Cow::Borrowed));
+        entry.canary = about.and_then(|about| about.canary.as_deref().map(Cow::Borrowed));
+        entry.approval = noted.and_then(|noted| noted.approval.get().map(|id| (&**id).into()));
         entry.action = Some(method.as_str().into());
-        entry.shown = shown
-            .filter(|shown| item.as_deref() != Some(*shown))
-            .map(Box::from);
-        entry.item = item.map(|item| cut(&item).into());
-        entry.decision = Some(verdict.map_or("allow", |verdict| decision(verdict)));
-        entry.policies = verdict
-            .map(|verdict| Arc::clone(&verdict.policies))
-            .unwrap_or_default();
+        entry.item = about.and_then(|about| about.item.as_deref().map(Cow::Borrowed));
+        entry.decision = Some(verdict.map_or("allow", decision));
+        entry.policies = verdict.map_or(&[], |verdict| &verdict.policies);
         entry.request_bytes = Some(bytes);
         entry.trace = context
             .trace
             .ids()
             .map(|ids| ids.trace_id.to_string().into());
-        // The client's name for the subject of these methods is the task's id.
-        entry.task = shown
-            .filter(|_| method.as_str().starts_with("tasks/"))
-            .map(|task| cut(task).into());
         entry.arguments = self.arguments(request);
-        entry
+        entry.with_shown(method, shown.map(Cow::Borrowed))
     }
 
     fn arguments(&self, request: &RecordedRequest<'_>) -> Arguments {
@@ -349,9 +344,16 @@ impl KeptRecord {
     }
 }
 
-/// An endpoint's path, bounded.
-fn path(endpoint: &Endpoint) -> Box<str> {
-    cut(endpoint.full_path()).into()
+impl<'a> Entry<'a> {
+    /// Adds the client's name for the subject of a request.
+    fn with_shown(mut self, method: &Method, shown: Option<Cow<'a, str>>) -> Self {
+        // That is the task's id in requests about tasks.
+        if method.as_str().starts_with("tasks/") {
+            self.task.clone_from(&shown);
+        }
+        self.shown = shown.filter(|shown| self.item.as_ref() != Some(shown));
+        self
+    }
 }
 
 /// The address, if known, of a person without credentials who has caused the event.
@@ -370,70 +372,56 @@ fn stranger(event: &AuditEvent<'_>) -> Option<Option<IpAddr>> {
     }
 }
 
-fn of_identity(event: &'static str, identity: &Identity) -> Entry {
-    let act = identity
-        .claims
-        .get("act")
-        .map(|actors| actors.to_vec())
-        .unwrap_or_default();
+fn of_identity<'a>(event: &'static str, identity: &'a Identity) -> Entry<'a> {
     Entry {
         event,
         principal: principal(&identity.principal),
-        who: Some(cut(&identity.name).into()),
+        who: Some((&*identity.name).into()),
         authentication: Some(identity.source.as_str()),
-        act,
+        act: identity.claims.get("act").map_or(&[], |actors| actors),
         ..Entry::default()
     }
 }
 
-fn of_connection(change: &ConnectionChange<'_>) -> Entry {
+fn of_connection<'a>(change: &ConnectionChange<'a>) -> Entry<'a> {
     Entry {
         event: "connection",
         principal: change.principal.and_then(principal),
         server: Some(change.server)
             .filter(|server| !server.is_empty())
-            .map(|server| cut(server).into()),
+            .map(Cow::Borrowed),
         action: Some(change.action.into()),
         outcome: change.outcome,
-        reason: change.reason.map(|reason| cut(reason).into()),
+        reason: change.reason.map(Cow::Borrowed),
         ..Entry::default()
     }
 }
 
-fn of_operator(operator: &Actor<'_>, action: &str, outcome: &'static str) -> Entry {
+fn of_operator<'a>(operator: &Actor<'a>, action: &'a str, outcome: &'static str) -> Entry<'a> {
     Entry {
         event: "operator",
         principal: operator.principal.and_then(principal),
-        who: Some(cut(operator.name).into()),
+        who: Some(operator.name.into()),
         authentication: Some(operator.source),
-        action: Some(cut(action).into()),
+        action: Some(action.into()),
         reason: Some(operator.role.into()),
         outcome,
         ..Entry::default()
     }
 }
 
-fn principal(principal: &Principal) -> Option<Box<str>> {
-    principal.id().map(|id| cut(&id).into())
+fn principal<'a>(principal: &Principal) -> Option<Cow<'a, str>> {
+    principal.id().map(Cow::Owned)
 }
 
-fn client(context: &CallContext) -> Option<Box<str>> {
-    let text = |member: &str| {
-        Some(
-            context
-                .client_info
-                .as_ref()?
-                .peek(member)?
-                .as_str()?
-                .into_owned(),
-        )
-    };
+fn client(context: &CallContext) -> Option<Cow<'_, str>> {
+    let info = context.client_info.as_ref()?;
+    let text = |member: &str| info.peek(member)?.as_str();
     let name = text("name")?;
-    let whole = match text("version") {
-        Some(version) => format!("{name}/{version}"),
+    Some(match text("version") {
+        Some(version) => format!("{name}/{version}").into(),
         None => name,
-    };
-    Some(cut(&whole).into())
+    })
 }
 
 fn decision(verdict: &Verdict) -> &'static str {
@@ -445,12 +433,12 @@ fn decision(verdict: &Verdict) -> &'static str {
 
 /// The id of the task that a result creates (2025-11-25 basic/utilities/tasks, and the extension
 /// for tasks).
-fn begun_task(result: &Json) -> Option<Box<str>> {
+fn begun_task<'a>(result: &Json) -> Option<Cow<'a, str>> {
     let task = result.get("task");
     let state = task
         .as_ref()
         .or_else(|| result.peek("resultType")?.is_str("task").then_some(result))?;
-    state.peek("taskId")?.as_str().map(|id| cut(&id).into())
+    Some(Cow::Owned(state.peek("taskId")?.as_str()?.into_owned()))
 }
 
 fn outcome(response: &Response) -> &'static str {

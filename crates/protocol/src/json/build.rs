@@ -1,5 +1,7 @@
 //! Builds the JSON that Fanlight itself creates, from raw members.
 
+use std::io::Write as _;
+
 use bytes::Bytes;
 
 use super::{Json, string};
@@ -66,7 +68,8 @@ impl ObjectBuilder {
     /// Adds an integer member.
     pub fn integer(&mut self, key: &str, value: i64) -> &mut Self {
         self.key(key);
-        self.0.extend_from_slice(value.to_string().as_bytes());
+        // Writing to a `Vec` cannot fail.
+        _ = write!(self.0, "{value}");
         self
     }
 

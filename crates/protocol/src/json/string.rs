@@ -130,20 +130,27 @@ fn code_unit(digits: &str) -> Option<(u32, &str)> {
 pub(super) fn encode_into(out: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
-    for byte in text.bytes() {
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest
+        .iter()
+        .position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))
+        && let Some((plain, [byte, after @ ..])) = rest.split_at_checked(at)
+    {
+        out.extend_from_slice(plain);
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
             b'\\' => out.extend_from_slice(b"\\\\"),
             b'\n' => out.extend_from_slice(b"\\n"),
             b'\r' => out.extend_from_slice(b"\\r"),
             b'\t' => out.extend_from_slice(b"\\t"),
-            0..0x20 => {
+            _ => {
                 out.extend_from_slice(b"\\u00");
                 out.extend(HEX.get(usize::from(byte >> 4)));
                 out.extend(HEX.get(usize::from(byte & 15)));
             }
-            _ => out.push(byte),
         }
+        rest = after;
     }
+    out.extend_from_slice(rest);
     out.push(b'"');
 }

@@ -25,10 +25,10 @@ pub struct PublicKey {
     key: [u8; 32],
 }
 
-/// The head of a tree with this number of lines.
+/// The head of a tree with this number of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The number of lines.
+    /// The number of blocks.
     pub size: u64,
     pub(crate) root: Hash,
 }
@@ -37,7 +37,7 @@ pub struct Checkpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCheckpoint {
     /// The text has another form.
-    #[error("this is not a checkpoint: a name, a number of lines, a hash, and a signature")]
+    #[error("this is not a checkpoint: a name, a number of blocks, a hash, and a signature")]
     Malformed,
     /// Another key has signed it, or none.
     #[error("the key has not signed this checkpoint")]
@@ -175,7 +175,7 @@ mod tests {
         let (key, bytes) = CheckpointKey::generate().unwrap();
         let (other, _) = CheckpointKey::generate().unwrap();
         let mut edge = Edge::default();
-        edge.push(b"a");
+        edge.push(tree::of(b"a"));
         let text = key.sign(&edge);
         let public = PublicKey::read(&key.public().written()).unwrap();
         assert_eq!(

@@ -1,5 +1,7 @@
 //! One line of the audit log.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,49 +10,57 @@ use data_encoding::HEXLOWER;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 
+use crate::ledger::tree::Hash;
+
 /// The most bytes of a text in a line.
 const LONGEST: usize = 1024;
 
+/// The capacity for a line: few are longer.
+const USUAL: usize = 512;
+
+/// A text of an entry.
+type Text<'a> = Option<Cow<'a, str>>;
+
 /// One event of the audit log. Empty and unknown members are left out of the line.
 #[derive(Clone, Debug, Default)]
-pub struct Entry {
+pub struct Entry<'a> {
     /// The kind of event: `request`, `approval`, `authentication`, `operator`, `connection`,
     /// `start`, `stop`, `lost`.
     pub event: &'static str,
     /// The time of the event; `None` for now.
     pub time: Option<SystemTime>,
     /// The principal: the issuer, `#`, and the subject.
-    pub principal: Option<Box<str>>,
+    pub principal: Text<'a>,
     /// The principal's name for people. Not unique.
-    pub who: Option<Box<str>>,
+    pub who: Text<'a>,
     /// The kind of credentials: `token`, `key`, `certificate`, `proxy`, `socket`, `none`.
     pub authentication: Option<&'static str>,
     /// The actors on behalf of the principal, the current one first (RFC 8693, 4.1).
-    pub act: Vec<Box<str>>,
+    pub act: &'a [Box<str>],
     /// The client's own name.
-    pub client: Option<Box<str>>,
+    pub client: Text<'a>,
     /// `legacy` or `modern`.
     pub era: Option<&'static str>,
     /// The path of the endpoint.
-    pub endpoint: Option<Box<str>>,
+    pub endpoint: Text<'a>,
     /// The server, by its name in the configuration.
-    pub server: Option<Box<str>>,
+    pub server: Text<'a>,
     /// The canary that got the request instead of the server, if one did.
-    pub canary: Option<Box<str>>,
+    pub canary: Text<'a>,
     /// The method, or the action of an operator.
-    pub action: Option<Box<str>>,
+    pub action: Text<'a>,
     /// The server's own name or URI of the item.
-    pub item: Option<Box<str>>,
+    pub item: Text<'a>,
     /// The client's name for the item, if it differs.
-    pub shown: Option<Box<str>>,
+    pub shown: Text<'a>,
     /// `allow`, `ask` or `deny`.
     pub decision: Option<&'static str>,
     /// The policies that decided.
-    pub policies: Arc<[Arc<str>]>,
+    pub policies: &'a [Arc<str>],
     /// `ok`, `tool_error`, `error`, `refused`, `cancelled`, `not_run`, `decided`, `asked`, `approved`, …
     pub outcome: &'static str,
     /// The reason, if it was refused.
-    pub reason: Option<Box<str>>,
+    pub reason: Text<'a>,
     /// The JSON-RPC code of an error, or the HTTP status of an operator's request.
     pub code: Option<i64>,
     /// The duration.
@@ -60,11 +70,11 @@ pub struct Entry {
     /// The size of the result in bytes.
     pub response_bytes: Option<usize>,
     /// The id of the approval that the call needed.
-    pub approval: Option<Box<str>>,
+    pub approval: Text<'a>,
     /// The task that it created or is about.
-    pub task: Option<Box<str>>,
+    pub task: Text<'a>,
     /// The id of the trace.
-    pub trace: Option<Box<str>>,
+    pub trace: Text<'a>,
     /// The arguments.
     pub arguments: Arguments,
     /// The number of entries that were lost before this one.
@@ -85,114 +95,143 @@ pub enum Arguments {
     Full(Json),
 }
 
-impl Entry {
-    /// The approximate number of bytes until it is written.
-    pub(crate) fn size(&self) -> usize {
-        let texts = [
-            &self.principal,
-            &self.who,
-            &self.client,
-            &self.endpoint,
-            &self.server,
-            &self.canary,
-            &self.action,
-            &self.item,
-        ];
-        let texts: usize = texts.into_iter().flatten().map(|text| text.len()).sum();
-        let arguments = match &self.arguments {
-            Arguments::None => 0,
-            Arguments::Digest(text) | Arguments::Full(text) => text.bytes().len(),
-        };
-        size_of::<Self>() + texts + arguments
-    }
+/// An entry in the form in which it waits to be written: the writer adds its number, and the hash of
+/// the lines before it.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    time: SystemTime,
+    /// The members from `event` on, in braces.
+    members: Json,
+    /// The arguments whose digest the line gets.
+    digested: Option<Json>,
+}
 
-    /// The line, with its number, the replica that writes it, and the hash of the previous line.
-    pub(crate) fn line(&self, number: u64, replica: Option<&str>, previous: &[u8; 32]) -> String {
-        let mut line = ObjectBuilder::new();
-        let time =
-            humantime::format_rfc3339_millis(self.time.unwrap_or_else(SystemTime::now)).to_string();
-        let integer = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        line.integer("seq", integer(number))
-            .string("time", &time)
-            .string("event", self.event);
-        let mut text = |name: &str, text: Option<&str>| {
-            if let Some(text) = text {
-                line.string(name, cut(text));
-            }
-        };
-        text("replica", replica);
-        text("principal", self.principal.as_deref());
-        text("who", self.who.as_deref());
-        text("authentication", self.authentication);
-        if !self.act.is_empty() {
-            line.member("act", &texts(self.act.iter().map(|text| &**text)));
-        }
-        let mut text = |name: &str, text: Option<&str>| {
-            if let Some(text) = text {
-                line.string(name, cut(text));
-            }
-        };
-        text("client", self.client.as_deref());
-        text("era", self.era);
-        text("endpoint", self.endpoint.as_deref());
-        text("server", self.server.as_deref());
-        text("canary", self.canary.as_deref());
-        text("action", self.action.as_deref());
-        text("item", self.item.as_deref());
-        text("shown", self.shown.as_deref());
-        text("decision", self.decision);
-        if !self.policies.is_empty() {
-            line.member("policies", &texts(self.policies.iter().map(|text| &**text)));
-        }
+impl Entry<'_> {
+    /// Prepares the line.
+    pub(crate) fn prepare(self) -> Prepared {
+        let mut line = ObjectBuilder::with_capacity(USUAL);
+        line.string("event", self.event);
+        add_texts(
+            &mut line,
+            [
+                ("principal", self.principal.as_deref()),
+                ("who", self.who.as_deref()),
+                ("authentication", self.authentication),
+            ],
+        );
+        add_list(&mut line, "act", self.act);
+        add_texts(
+            &mut line,
+            [
+                ("client", self.client.as_deref()),
+                ("era", self.era),
+                ("endpoint", self.endpoint.as_deref()),
+                ("server", self.server.as_deref()),
+                ("canary", self.canary.as_deref()),
+                ("action", self.action.as_deref()),
+                ("item", self.item.as_deref()),
+                ("shown", self.shown.as_deref()),
+                ("decision", self.decision),
+            ],
+        );
+        add_list(&mut line, "policies", self.policies);
         line.string("outcome", self.outcome);
-        if let Some(reason) = &self.reason {
-            line.string("reason", cut(reason));
-        }
+        add_texts(&mut line, [("reason", self.reason.as_deref())]);
         if let Some(code) = self.code {
             line.integer("code", code);
         }
-        if let Some(duration) = self.duration {
-            let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-            line.integer("durationUs", integer(micros));
-        }
-        let bytes = [
-            ("requestBytes", self.request_bytes),
-            ("responseBytes", self.response_bytes),
-        ];
-        for (name, bytes) in bytes
-            .into_iter()
-            .filter_map(|(name, bytes)| Some((name, bytes?)))
-        {
-            line.integer(name, integer(u64::try_from(bytes).unwrap_or(u64::MAX)));
-        }
-        for (name, id) in [
-            ("approval", &self.approval),
-            ("task", &self.task),
-            ("trace", &self.trace),
-        ] {
-            if let Some(id) = id {
-                line.string(name, cut(id));
-            }
-        }
-        match &self.arguments {
-            Arguments::None => {}
-            Arguments::Digest(text) => {
-                line.string(
-                    "argumentsDigest",
-                    &HEXLOWER.encode(digest(&SHA256, text.bytes()).as_ref()),
-                );
-            }
-            Arguments::Full(text) => {
-                line.member("arguments", &text.on_one_line());
-            }
+        let micros = self.duration.map(|duration| duration.as_micros());
+        add_count(&mut line, "durationUs", micros);
+        add_count(&mut line, "requestBytes", self.request_bytes);
+        add_count(&mut line, "responseBytes", self.response_bytes);
+        add_texts(
+            &mut line,
+            [
+                ("approval", self.approval.as_deref()),
+                ("task", self.task.as_deref()),
+                ("trace", self.trace.as_deref()),
+            ],
+        );
+        if let Arguments::Full(text) = &self.arguments {
+            line.member("arguments", &text.on_one_line());
         }
         for (name, count) in [("lost", self.lost), ("omitted", self.omitted)] {
-            if count > 0 {
-                line.integer(name, integer(count));
-            }
+            add_count(&mut line, name, Some(count).filter(|count| *count > 0));
         }
-        line.string("prev", &HEXLOWER.encode(previous));
-        line.finish().as_text().to_owned()
+        Prepared {
+            time: self.time.unwrap_or_else(SystemTime::now),
+            members: line.finish(),
+            digested: match self.arguments {
+                Arguments::Digest(text) => Some(text),
+                Arguments::None | Arguments::Full(_) => None,
+            },
+        }
+    }
+}
+
+impl Prepared {
+    /// The number of bytes until it is written.
+    pub(crate) fn size(&self) -> usize {
+        let digested = self.digested.as_ref();
+        size_of::<Self>()
+            + USUAL.max(self.members.bytes().len())
+            + digested.map_or(0, |text| text.bytes().len())
+    }
+
+    /// Appends the line with its number and the replica that writes it. The first line of a block
+    /// has the hash of the block before it.
+    pub(crate) fn write(
+        &self,
+        out: &mut String,
+        number: u64,
+        replica: Option<&str>,
+        previous: Option<&Hash>,
+    ) {
+        let time = humantime::format_rfc3339_millis(self.time);
+        // Writing to a `String` cannot fail.
+        _ = write!(out, r#"{{"seq":{number},"time":"{time}","#);
+        if let Some(replica) = replica {
+            _ = write!(
+                out,
+                r#""replica":{},"#,
+                Json::string(cut(replica)).as_text()
+            );
+        }
+        let members = self.members.as_text();
+        out.push_str(members.get(1..members.len() - 1).unwrap_or_default());
+        if let Some(text) = &self.digested {
+            let digest = HEXLOWER.encode(digest(&SHA256, text.bytes()).as_ref());
+            _ = write!(out, r#","argumentsDigest":"{digest}""#);
+        }
+        if let Some(previous) = previous {
+            _ = write!(out, r#","prev":"{}""#, HEXLOWER.encode(previous));
+        }
+        out.push_str("}\n");
+    }
+}
+
+fn add_texts<const N: usize>(line: &mut ObjectBuilder, texts: [(&str, Option<&str>); N]) {
+    for (name, text) in texts {
+        if let Some(text) = text {
+            line.string(name, cut(text));
+        }
+    }
+}
+
+fn add_list(line: &mut ObjectBuilder, name: &str, texts: &[impl AsRef<str>]) {
+    if texts.is_empty() {
+        return;
+    }
+    let mut list = ArrayBuilder::default();
+    for text in texts {
+        list.push(&Json::string(cut(text.as_ref())));
+    }
+    line.member(name, &list.finish());
+}
+
+fn add_count<T: TryInto<i64>>(line: &mut ObjectBuilder, name: &str, count: Option<T>) {
+    if let Some(count) = count {
+        line.integer(name, count.try_into().unwrap_or(i64::MAX));
     }
 }
 
@@ -200,12 +239,4 @@ impl Entry {
 pub fn cut(text: &str) -> &str {
     text.get(..text.floor_char_boundary(LONGEST))
         .unwrap_or(text)
-}
-
-fn texts<'a>(all: impl Iterator<Item = &'a str>) -> Json {
-    let mut list = ArrayBuilder::default();
-    for text in all {
-        list.push(&Json::string(cut(text)));
-    }
-    list.finish()
 }

@@ -1,9 +1,9 @@
 //! The audit log in files, which reveal whether they were changed.
 //!
-//! Each line is a JSON object ([`Entry`]) with the hash of the previous line. The lines are the
-//! leaves of a Merkle tree (RFC 6962), whose signed heads are checkpoints (C2SP tlog-checkpoint). A
-//! person who has the file could write a new chain. A checkpoint that is kept elsewhere reveals
-//! that.
+//! Each line is a JSON object ([`Entry`]). Lines that are written together are a block, and the first
+//! line of a block has the hash of the block before it. The blocks are the leaves of a Merkle tree
+//! (RFC 6962), whose signed heads are checkpoints (C2SP tlog-checkpoint). A person who has the file
+//! could write a new chain. A checkpoint that is kept elsewhere reveals that.
 //!
 //! [`Ledger`] writes, on a thread of its own, and gives a copy to a [`Mirror`]. [`read`] and
 //! [`verify`] read.

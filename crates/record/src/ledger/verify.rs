@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
@@ -10,8 +11,8 @@ use fanlight_protocol::json::MAX_NESTING;
 
 use crate::ledger::checkpoint::{Checkpoint, PublicKey};
 use crate::ledger::files::LedgerFiles;
-use crate::ledger::query::{Unreadable, head_of, lines_of};
-use crate::ledger::tree::Edge;
+use crate::ledger::query::{Unreadable, head_of, lines_of, previous_block};
+use crate::ledger::tree::{BlockHash, Edge, Hash};
 
 /// The time after which a checkpoint is written, if there are new lines.
 pub(crate) const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
@@ -44,9 +45,9 @@ pub enum Wrong {
         what: String,
     },
     /// A signed checkpoint contradicts the audit log.
-    #[error("the checkpoint of {size} lines does not match the audit log: {what}")]
+    #[error("the checkpoint of {size} blocks does not match the audit log: {what}")]
     Checkpoint {
-        /// The number of lines that the checkpoint covers.
+        /// The number of blocks that the checkpoint covers.
         size: u64,
         /// The fault.
         what: &'static str,
@@ -134,17 +135,11 @@ pub(crate) fn verify_at(
         {
             return Err(Wrong::Checkpoint {
                 size,
-                what: "another checkpoint of as many lines has another hash",
+                what: "another checkpoint of as many blocks has another hash",
             });
         }
     }
-    let mut state = Reading {
-        edge: None,
-        previous: None,
-        first: 0,
-        uncovered: None,
-    };
-    let (mut agreed, mut last) = (0, 0);
+    let mut state = Reading::new(checkpoints);
     for path in files.all() {
         let mut lines = lines_of(&path).map_err(|error| Unreadable::new(&path, error))?;
         let mut number = 0;
@@ -157,56 +152,28 @@ pub(crate) fn verify_at(
                 // A process ended in the middle of a line. The next process that writes removes it.
                 break;
             }
-            state
-                .take(line.text, number == 1)
-                .map_err(|what| Wrong::Line {
-                    file: path.display().to_string(),
-                    line: number,
-                    what: what.to_string(),
-                })?;
-            let edge = state.edge.get_or_insert_default();
-            if let Some(root) = checkpoints.get(&edge.size()) {
-                if *root != edge.root() {
-                    return Err(Wrong::Checkpoint {
-                        size: edge.size(),
-                        what: "the lines up to there have other hashes",
-                    });
-                }
-                (agreed, last) = (agreed + 1, edge.size());
-                state.uncovered = None;
-            }
+            let taken = state.take(line.text, number == 1);
+            taken.map_err(|what| what.at(&path, number))?;
         }
     }
-    let Some(edge) = state.edge else {
-        return Err(Wrong::Nothing);
-    };
-    if let Some((size, _)) = checkpoints
-        .last_key_value()
-        .filter(|(size, _)| **size > edge.size())
-    {
-        return Err(Wrong::Checkpoint {
-            size: *size,
-            what: "lines are missing at the end",
-        });
-    }
-    if state
-        .uncovered
-        .is_some_and(|since| now.duration_since(since).unwrap_or_default() > CHECKPOINT_TIME + LATE)
-    {
-        return Err(Wrong::Uncovered { from: last + 1 });
-    }
-    Ok(Verified {
-        lines: (state.first, edge.size()),
-        checkpoints: agreed,
-        after: edge.size() - last.min(edge.size()),
-    })
+    state.finish(now)
 }
 
 /// The state of reading.
 struct Reading {
+    /// The roots of the checkpoints, by their number of blocks.
+    checkpoints: BTreeMap<u64, Hash>,
+    /// The number of checkpoints that match, and of the last line that one covers.
+    agreed: (usize, u64),
+    /// The tree up to the last whole block; `None` before the first line.
     edge: Option<Edge>,
+    block: Option<BlockHash>,
+    /// The hash of the block before this one, if it was read.
     previous: Option<String>,
+    /// The number of the first line.
     first: u64,
+    /// The number of the last line.
+    last: u64,
     /// The time of the first line that no checkpoint covers.
     uncovered: Option<SystemTime>,
 }
@@ -214,9 +181,29 @@ struct Reading {
 /// The fault of a line.
 enum WrongLine {
     Unreadable,
-    Number { expected: u64 },
+    Number {
+        expected: u64,
+    },
     Chain,
     Head,
+    /// The checkpoint of so many blocks.
+    Checkpoint(u64),
+}
+
+impl WrongLine {
+    fn at(&self, file: &Path, line: usize) -> Wrong {
+        match *self {
+            Self::Checkpoint(size) => Wrong::Checkpoint {
+                size,
+                what: "the lines up to there have other hashes",
+            },
+            _ => Wrong::Line {
+                file: file.display().to_string(),
+                line,
+                what: self.to_string(),
+            },
+        }
+    }
 }
 
 impl fmt::Display for WrongLine {
@@ -227,15 +214,33 @@ impl fmt::Display for WrongLine {
                 f,
                 "this is not line {expected}: lines were removed, added or moved"
             ),
-            Self::Chain => f.write_str("the previous line was changed: its hash differs"),
+            Self::Chain => {
+                f.write_str("the lines of the previous block were changed: their hash differs")
+            }
             Self::Head => {
                 f.write_str("the first line of this file does not match the lines before it")
+            }
+            Self::Checkpoint(size) => {
+                write!(f, "the checkpoint of {size} blocks does not match")
             }
         }
     }
 }
 
 impl Reading {
+    fn new(checkpoints: BTreeMap<u64, Hash>) -> Self {
+        Self {
+            checkpoints,
+            agreed: (0, 0),
+            edge: None,
+            block: None,
+            previous: None,
+            first: 0,
+            last: 0,
+            uncovered: None,
+        }
+    }
+
     fn take(&mut self, text: &[u8], is_first_of_file: bool) -> Result<(), WrongLine> {
         let line =
             Json::parse(text.to_vec().into(), MAX_NESTING).map_err(|_| WrongLine::Unreadable)?;
@@ -243,37 +248,100 @@ impl Reading {
             .get("seq")
             .and_then(|number| u64::try_from(number.as_i64()?).ok());
         let number = number.ok_or(WrongLine::Unreadable)?;
+        let previous = previous_block(&line);
+        if previous.is_some() || is_first_of_file {
+            self.end_block().map_err(WrongLine::Checkpoint)?;
+        }
         if is_first_of_file {
-            let head = head_of(text).ok_or(WrongLine::Head)?;
-            if self.edge.as_ref().is_some_and(|edge| *edge != head.edge) {
-                return Err(WrongLine::Head);
-            }
-            if self.edge.is_none() {
-                self.first = number;
-            }
-            self.edge = Some(head.edge);
+            self.begin_file(text)?;
         }
-        let edge = self.edge.as_mut().ok_or(WrongLine::Head)?;
-        if number != edge.size() + 1 {
+        if number != self.last + 1 {
             return Err(WrongLine::Number {
-                expected: edge.size() + 1,
+                expected: self.last + 1,
             });
         }
-        let previous = line
-            .get("prev")
-            .and_then(|previous| Some(previous.as_str()?.into_owned()));
-        if self.previous.is_some() && self.previous != previous {
-            return Err(WrongLine::Chain);
+        self.last = number;
+        match &mut self.block {
+            Some(block) => block.push(text),
+            None if self.previous.is_some() && self.previous != previous => {
+                return Err(WrongLine::Chain);
+            }
+            None => self.block = Some(BlockHash::of(text)),
         }
-        self.previous = Some(HEXLOWER.encode(&edge.push(text)));
-        if self.uncovered.is_none() {
-            let time = line.get("time").and_then(|time| {
-                let time = time.as_str()?;
-                humantime::parse_rfc3339(&time).ok()
-            });
-            // A line of an unknown time is as old as can be.
-            self.uncovered = Some(time.unwrap_or(SystemTime::UNIX_EPOCH));
+        // A line of an unknown time is as old as can be.
+        self.uncovered
+            .get_or_insert_with(|| time_of(&line).unwrap_or(SystemTime::UNIX_EPOCH));
+        Ok(())
+    }
+
+    fn begin_file(&mut self, first: &[u8]) -> Result<(), WrongLine> {
+        let head = head_of(first).ok_or(WrongLine::Head)?;
+        if self.edge.as_ref().is_some_and(|edge| *edge != head.edge) {
+            return Err(WrongLine::Head);
+        }
+        if self.edge.is_none() {
+            (self.first, self.last) = (head.number, head.number - 1);
+        }
+        self.edge = Some(head.edge);
+        Ok(())
+    }
+
+    /// Compares the block that ends here with the checkpoint of as many blocks; fails with their
+    /// number.
+    fn end_block(&mut self) -> Result<(), u64> {
+        let Some(block) = self.block.take() else {
+            return Ok(());
+        };
+        let hash = block.finish();
+        self.previous = Some(HEXLOWER.encode(&hash));
+        let edge = self.edge.get_or_insert_default();
+        edge.push(hash);
+        let size = edge.size();
+        match self.checkpoints.get(&size) {
+            Some(root) if *root != edge.root() => return Err(size),
+            Some(_) => {
+                self.agreed = (self.agreed.0 + 1, self.last);
+                self.uncovered = None;
+            }
+            None => {}
         }
         Ok(())
     }
+
+    fn finish(mut self, now: SystemTime) -> Result<Verified, Wrong> {
+        let last = self.end_block();
+        last.map_err(|size| Wrong::Checkpoint {
+            size,
+            what: "the last lines were changed, or lines are missing at the end",
+        })?;
+        let edge = self.edge.as_ref().ok_or(Wrong::Nothing)?;
+        if let Some((&size, _)) = self
+            .checkpoints
+            .last_key_value()
+            .filter(|(size, _)| **size > edge.size())
+        {
+            return Err(Wrong::Checkpoint {
+                size,
+                what: "lines are missing at the end",
+            });
+        }
+        let (checkpoints, covered) = self.agreed;
+        let age = |since| now.duration_since(since).unwrap_or_default();
+        if self
+            .uncovered
+            .is_some_and(|since| age(since) > CHECKPOINT_TIME + LATE)
+        {
+            let from = covered.max(self.first - 1) + 1;
+            return Err(Wrong::Uncovered { from });
+        }
+        Ok(Verified {
+            lines: (self.first, self.last),
+            checkpoints,
+            after: self.last - covered.min(self.last),
+        })
+    }
+}
+
+fn time_of(line: &Json) -> Option<SystemTime> {
+    humantime::parse_rfc3339(&line.get("time")?.as_str()?).ok()
 }

@@ -21,10 +21,10 @@ use tokio::sync::oneshot;
 use tracing::{error, warn};
 
 use crate::ledger::checkpoint::CheckpointKey;
-use crate::ledger::entry::Entry;
+use crate::ledger::entry::{Entry, Prepared};
 use crate::ledger::files::{self, LedgerFiles};
-use crate::ledger::query::{head_of, lines_of};
-use crate::ledger::tree::{Edge, Hash};
+use crate::ledger::query::{begins_block, head_of, lines_of};
+use crate::ledger::tree::{BlockHash, Edge, Hash};
 use crate::ledger::verify::{CHECKPOINT_TIME, end_of_notes, notes};
 
 /// The most entries that wait.
@@ -124,7 +124,7 @@ type Waiting = Option<oneshot::Sender<Result<(), NotWritten>>>;
 /// The waiting entries.
 #[derive(Debug, Default)]
 struct Queue {
-    entries: Vec<(Box<Entry>, Waiting)>,
+    entries: Vec<(Prepared, Waiting)>,
     /// Whether a caller waits for one of them.
     is_urgent: bool,
     /// Whether no more entries will come.
@@ -196,7 +196,7 @@ impl Ledger {
     }
 
     /// Adds an entry. If it is lost, that is counted, and the next line reports it.
-    pub fn add(&self, entry: Entry) {
+    pub fn add(&self, entry: Entry<'_>) {
         let _ = self.send(entry, None);
     }
 
@@ -205,13 +205,14 @@ impl Ledger {
     /// # Errors
     ///
     /// If too many entries wait.
-    pub fn add_durably(&self, entry: Entry) -> Result<Acknowledgement, NotWritten> {
+    pub fn add_durably(&self, entry: Entry<'_>) -> Result<Acknowledgement, NotWritten> {
         let (done, acknowledged) = oneshot::channel();
         self.send(entry, Some(done))?;
         Ok(Acknowledgement(acknowledged))
     }
 
-    fn send(&self, entry: Entry, done: Waiting) -> Result<(), NotWritten> {
+    fn send(&self, entry: Entry<'_>, done: Waiting) -> Result<(), NotWritten> {
+        let entry = entry.prepare();
         let size = entry.size();
         let before = self.shared.waiting_bytes.fetch_add(size, Ordering::Relaxed);
         let mut queue = self.shared.queue.lock();
@@ -222,7 +223,7 @@ impl Ledger {
             return Err(NotWritten);
         }
         queue.is_urgent |= done.is_some();
-        queue.entries.push((Box::new(entry), done));
+        queue.entries.push((entry, done));
         // The thread sleeps until there is one entry, or until there are many.
         let is_awaited = queue.is_urgent || matches!(queue.entries.len(), 1 | BATCH);
         drop(queue);
@@ -274,7 +275,7 @@ impl Shared {
 
     /// Waits for entries, collects more unless a caller waits for one, and takes them. Also returns
     /// whether no more will come.
-    fn take(&self, patience: Duration) -> (Vec<(Box<Entry>, Waiting)>, bool) {
+    fn take(&self, patience: Duration) -> (Vec<(Prepared, Waiting)>, bool) {
         let is_idle = |queue: &mut Queue| queue.entries.is_empty() && !queue.is_ended;
         let mut queue = self.queue.lock();
         self.wake.wait_while_for(&mut queue, is_idle, patience);
@@ -351,7 +352,7 @@ impl Writer {
             chain,
             ..
         } = continued;
-        let checkpointed = chain.edge.size();
+        let checkpointed = chain.lines;
         let mut writer = Self {
             files,
             replica,
@@ -377,7 +378,7 @@ impl Writer {
 
     fn run(mut self) {
         loop {
-            let is_done = !self.is_unsynced && self.chain.edge.size() == self.checkpointed;
+            let is_done = !self.is_unsynced && self.chain.lines == self.checkpointed;
             let (batch, is_ended) = self.shared.take(if is_done { IDLE } else { SYNC });
             self.write_batch(batch);
             self.finish_batch(is_ended);
@@ -387,7 +388,7 @@ impl Writer {
         }
     }
 
-    fn write_batch(&mut self, mut batch: Vec<(Box<Entry>, Waiting)>) {
+    fn write_batch(&mut self, mut batch: Vec<(Prepared, Waiting)>) {
         while !batch.is_empty() {
             let rest = batch.split_off(self.fitting(&batch));
             self.write_part(std::mem::replace(&mut batch, rest));
@@ -396,7 +397,7 @@ impl Writer {
 
     /// The number of the first entries that the current file has room for, or the next one if it is
     /// full; at least one.
-    fn fitting(&self, batch: &[(Box<Entry>, Waiting)]) -> usize {
+    fn fitting(&self, batch: &[(Prepared, Waiting)]) -> usize {
         let most = self.shared.retention().file_bytes;
         let mut room = most.checked_sub(self.length).filter(|room| *room > 0);
         let room = room.get_or_insert(most);
@@ -409,9 +410,9 @@ impl Writer {
         fitting.count().max(1)
     }
 
-    fn write_part(&mut self, batch: Vec<(Box<Entry>, Waiting)>) {
+    fn write_part(&mut self, batch: Vec<(Prepared, Waiting)>) {
         let bytes: usize = batch.iter().map(|(entry, _)| entry.size()).sum();
-        let written = self.write_entries(batch.iter().map(|(entry, _)| &**entry));
+        let written = self.write_block(batch.iter().map(|(entry, _)| entry));
         self.shared
             .waiting_bytes
             .fetch_sub(bytes, Ordering::Relaxed);
@@ -432,7 +433,8 @@ impl Writer {
         }
     }
 
-    fn write_entries<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>) -> io::Result<()> {
+    /// Writes entries as one block.
+    fn write_block<'a>(&mut self, entries: impl Iterator<Item = &'a Prepared>) -> io::Result<()> {
         let is_full = self.length >= self.shared.retention().file_bytes || self.day != day_now();
         if is_full && self.length > 0 {
             self.rotate()?;
@@ -448,17 +450,15 @@ impl Writer {
             lost: untold,
             ..Entry::default()
         };
+        let lost = (untold > 0).then(|| lost.prepare());
         let (mut chain, mut text) = (self.chain.clone(), String::new());
+        let mut previous = Some(&self.chain.previous);
         let replica = self.replica.as_deref();
-        let mut add = |entry: &Entry| {
-            let line = entry.line(chain.next(), replica, &chain.previous);
-            chain.push(line.as_bytes());
-            text.push_str(&line);
-            text.push('\n');
+        let mut add = |entry: &Prepared| {
+            chain.lines += 1;
+            entry.write(&mut text, chain.lines, replica, previous.take());
         };
-        if untold > 0 {
-            add(&lost);
-        }
+        lost.iter().for_each(&mut add);
         entries.for_each(add);
         let written = self.append(&text, chain);
         if written.is_err() {
@@ -467,16 +467,19 @@ impl Writer {
         written
     }
 
-    /// Writes all of a text, which leads to `chain`, or nothing.
-    fn append(&mut self, text: &str, chain: Chain) -> io::Result<()> {
-        match self.file.write_all(text.as_bytes()) {
+    /// Writes all lines of a block, or nothing. `chain` already counts the lines.
+    fn append(&mut self, block: &str, mut chain: Chain) -> io::Result<()> {
+        match self.file.write_all(block.as_bytes()) {
             Ok(()) => {
-                self.shared
-                    .mirror()
+                let mirror = self.shared.mirror();
+                let lines = || block.lines();
+                mirror
                     .iter()
-                    .for_each(|mirror| text.lines().for_each(|line| mirror.line(line)));
+                    .for_each(|mirror| lines().for_each(|line| mirror.line(line)));
+                let whole = block.strip_suffix('\n').unwrap_or(block);
+                chain.close(BlockHash::of(whole.as_bytes()));
                 self.chain = chain;
-                self.length += u64::try_from(text.len()).unwrap_or(u64::MAX);
+                self.length += u64::try_from(block.len()).unwrap_or(u64::MAX);
                 self.is_unsynced = true;
                 Ok(())
             }
@@ -493,17 +496,18 @@ impl Writer {
         for head in self.chain.edge.heads() {
             heads.push(&Json::string(&HEXLOWER.encode(head)));
         }
-        let (number, time) = (self.chain.next(), SystemTime::now());
+        let mut chain = self.chain.clone();
+        chain.lines += 1;
+        let (number, time) = (chain.lines, SystemTime::now());
+        let integer = |count| i64::try_from(count).unwrap_or(i64::MAX);
         let mut line = ObjectBuilder::new();
-        line.integer("seq", i64::try_from(number).unwrap_or(i64::MAX));
+        line.integer("seq", integer(number));
         line.string("time", &humantime::format_rfc3339_millis(time).to_string());
         line.string("event", "file");
+        line.integer("blocks", integer(self.chain.edge.size()));
         line.member("tree", &heads.finish());
         line.string("prev", &HEXLOWER.encode(&self.chain.previous));
-        let line = line.finish().as_text().to_owned();
-        let mut chain = self.chain.clone();
-        chain.push(line.as_bytes());
-        self.append(&format!("{line}\n"), chain)?;
+        self.append(&format!("{}\n", line.finish().as_text()), chain)?;
         (self.first_line, self.day) = (number, day_now());
         Ok(())
     }
@@ -579,7 +583,7 @@ impl Writer {
         {
             self.complain(&error);
         }
-        let new = self.chain.edge.size() - self.checkpointed;
+        let new = self.chain.lines - self.checkpointed;
         let is_due =
             new >= CHECKPOINT_LINES || self.last_checkpoint.elapsed() >= CHECKPOINT_TIME || is_end;
         if new > 0 && is_due {
@@ -599,7 +603,7 @@ impl Writer {
             .iter()
             .for_each(|mirror| mirror.checkpoint(&text));
         match self.append_checkpoint(&text) {
-            Ok(()) => self.checkpointed = self.chain.edge.size(),
+            Ok(()) => self.checkpointed = self.chain.lines,
             Err(error) => self.complain(&error),
         }
     }
@@ -673,22 +677,21 @@ struct Continued {
     is_damaged: bool,
 }
 
-/// The state after the last line of the chain: each line has the hash of the previous one.
+/// The state after the last block of the chain: the first line of each block has the hash of the
+/// block before it.
 #[derive(Clone, Default)]
 struct Chain {
+    /// The number of lines.
+    lines: u64,
     edge: Edge,
-    /// The hash of the last line.
+    /// The hash of the last block.
     previous: Hash,
 }
 
 impl Chain {
-    /// The number of the next line.
-    fn next(&self) -> u64 {
-        self.edge.size() + 1
-    }
-
-    fn push(&mut self, line: &[u8]) {
-        self.previous = self.edge.push(line);
+    fn close(&mut self, block: BlockHash) {
+        self.previous = block.finish();
+        self.edge.push(self.previous);
     }
 }
 
@@ -696,6 +699,7 @@ impl Continued {
     fn of(path: &Path) -> io::Result<Self> {
         let mut continued = Self::default();
         let mut lines = lines_of(path)?;
+        let mut block: Option<BlockHash> = None;
         while let Some(line) = lines.next_line()? {
             if !line.is_whole {
                 break;
@@ -705,12 +709,25 @@ impl Continued {
                     continued.is_damaged = true;
                     return Ok(continued);
                 };
-                (continued.chain.edge, continued.first_line, continued.day) =
-                    (head.edge, head.number, head.day);
+                (continued.first_line, continued.day) = (head.number, head.day);
+                continued.chain.lines = head.number - 1;
+                continued.chain.edge = head.edge;
             }
-            continued.chain.push(line.text);
+            match &mut block {
+                Some(block) if !begins_block(line.text) => block.push(line.text),
+                _ => {
+                    let ended = block.replace(BlockHash::of(line.text));
+                    ended
+                        .into_iter()
+                        .for_each(|block| continued.chain.close(block));
+                }
+            }
+            continued.chain.lines += 1;
             continued.length += u64::try_from(line.text.len()).unwrap_or(u64::MAX) + 1;
         }
+        block
+            .into_iter()
+            .for_each(|block| continued.chain.close(block));
         Ok(continued)
     }
 }
