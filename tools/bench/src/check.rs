@@ -158,6 +158,9 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
         VALGRIND,
         "--tool=callgrind",
         "--callgrind-out-file=/dev/null",
+        "--cache-sim=yes",
+        // The instruction cache of small processors.
+        "--I1=32768,8,64",
     ];
     let bench = Bench {
         fanlight,
@@ -225,13 +228,16 @@ async fn check_tracing(bench: &Bench) -> Result<()> {
         .await?;
         counts.extend(counted.into_values());
     }
-    let [without, ring, ..] = counts.as_slice() else {
+    let [without, ring, unrecorded, ..] = counts.as_slice() else {
         return Err(BenchError::Other("nothing was counted".into()));
     };
-    println!(
-        "spans in the ring: {:+.1}% instructions per call",
-        (ring / without - 1.0) * 100.0
-    );
+    for (what, without) in [("spans in the ring", without), ("audit log", unrecorded)] {
+        println!(
+            "{what}: {:+.0} instructions per call ({:+.1}%)",
+            ring - without,
+            (ring / without - 1.0) * 100.0
+        );
+    }
     if ring / without <= TRACING_COST {
         return Ok(());
     }
@@ -346,11 +352,17 @@ fn take_least(least: &mut BTreeMap<String, f64>, counted: BTreeMap<String, f64>)
 async fn count_all(bench: &Bench, setup: &Setup) -> Result<BTreeMap<String, f64>> {
     let mut counted = BTreeMap::new();
     let fakes = Fakes::start(bench, setup.era, setup.kind.backends(), TOOLS, 0).await?;
-    let least = instructions(bench, setup, &fakes, None).await?;
+    let least = events(bench, setup, &fakes, None).await?;
     for (index, work) in setup.work.iter().enumerate() {
-        let more = instructions(bench, setup, &fakes, Some(index)).await?;
-        let each = count(more.saturating_sub(least)) / f64::from(work.more);
-        eprintln!("{:<32} {each:>12.0} instructions", work.name);
+        let more = events(bench, setup, &fakes, Some(index)).await?;
+        let of_each =
+            |least: u64, more: u64| count(more.saturating_sub(least)) / f64::from(work.more);
+        let each = of_each(least.instructions, more.instructions);
+        let misses = of_each(least.misses, more.misses);
+        eprintln!(
+            "{:<32} {each:>12.0} instructions, {misses:.0} misses of the instruction cache",
+            work.name
+        );
         counted.insert(work.name.to_owned(), each.round());
     }
     // Spans that did not reach the collector would cost nothing.
@@ -361,13 +373,34 @@ async fn count_all(bench: &Bench, setup: &Setup) -> Result<BTreeMap<String, f64>
     Ok(counted)
 }
 
-/// The instructions of one run in which the work at `counted` is repeated more often.
-async fn instructions(
+/// The events of one run.
+#[derive(Clone, Copy)]
+struct Events {
+    instructions: u64,
+    /// The misses of the instruction cache.
+    misses: u64,
+}
+
+impl Events {
+    /// Parses valgrind's totals: instructions, reads, writes, and misses of the instruction cache.
+    fn parse(totals: &str) -> Option<Self> {
+        let mut numbers = totals.split_whitespace().map(|number| number.parse().ok());
+        let instructions = numbers.next()??;
+        let misses = numbers.nth(2)??;
+        Some(Self {
+            instructions,
+            misses,
+        })
+    }
+}
+
+/// The events of one run in which the work at `counted` is repeated more often.
+async fn events(
     bench: &Bench,
     setup: &Setup,
     fakes: &Fakes,
     counted: Option<usize>,
-) -> Result<u64> {
+) -> Result<Events> {
     // On one processor Fanlight has one worker, so the result does not depend on which worker finds
     // work first.
     let system = System::start(
@@ -381,11 +414,8 @@ async fn instructions(
         let times = work.always + if counted == Some(index) { work.more } else { 0 };
         work.run(setup, &system, times).await?;
     }
-    let total = system.stop_and_read("Collected :").await?;
-    total
-        .trim()
-        .parse()
-        .map_err(|_| BenchError::Other(format!("valgrind counted {total:?}")))
+    let totals = system.stop_and_read("Collected :").await?;
+    Events::parse(&totals).ok_or_else(|| BenchError::Other(format!("valgrind counted {totals:?}")))
 }
 
 impl Work {

@@ -220,6 +220,13 @@ impl Goals<'_> {
             "x no spans",
             ring,
         );
+        let recorded = traced(Kind::Fanlight).zip(traced(Kind::FanlightNoRecord));
+        self.most(
+            named("CPU per call, audit log"),
+            2.0,
+            "us",
+            recorded.map(|(with, without)| with - without),
+        );
     }
 
     fn of_access(&mut self) {

@@ -1,5 +1,5 @@
-//! The cost of recording spans for a call, in front of the same server: Fanlight without spans,
-//! with spans in the ring, the default, and with all of them also exported.
+//! The cost of recording a call, in front of the same server: Fanlight without spans, with spans in
+//! the ring and an audit log, the default, without an audit log, and with all spans also exported.
 
 use super::Run;
 use super::calls::calls_of;
@@ -10,9 +10,10 @@ use crate::fake::payload::Tool;
 use crate::load::calls::Pace;
 use crate::system::{Fakes, FanlightConfig, Kind};
 
-pub(crate) const KINDS: [Kind; 3] = [
+pub(crate) const KINDS: [Kind; 4] = [
     Kind::FanlightNoSpans,
     Kind::Fanlight,
+    Kind::FanlightNoRecord,
     Kind::FanlightExporting,
 ];
 

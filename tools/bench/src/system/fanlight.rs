@@ -27,6 +27,8 @@ pub(crate) const FILTERED: &str = "/mcp/filtered";
 /// argument names are checked.
 const REWRITING: &str = ", rename: { filler_010: other }, override: { text_200: { description: Changed. } }, \
     arguments: { text_200: { owner: { value: acme }, page: { default: 1 }, debug: { hidden: true } } }";
+/// The place of the audit log, which is else in the user's folder.
+const RECORD: &str = "file: audit.jsonl";
 const HEADER: &str = ", headers: { Authorization: \"Bearer 0123456789abcdef\" }";
 /// The same header, for a user who has deposited [`DEPOSITED`].
 const GRANT: &str = ", auth: { type: userKey, prefix: \"Bearer \" }";
@@ -42,12 +44,12 @@ impl FanlightConfig {
             limits.extend(["sessions", "concurrency"].map(|key| format!("{key}: {clients}")));
         }
         limits.extend((kind == Kind::FanlightNoSpans).then(|| "traces: 0".to_owned()));
-        // The audit log is off: valgrind would count the instructions of hashes for which
-        // processors have a single one.
-        let mut text = format!(
-            "audit: {{ keepFor: off }}\nlimits: {{ {} }}\n",
-            limits.join(", ")
-        );
+        let record = match kind {
+            Kind::FanlightNoRecord => "keepFor: off",
+            _ => RECORD,
+        };
+        let limits = limits.join(", ");
+        let mut text = format!("audit: {{ {record} }}\nlimits: {{ {limits} }}\n");
         if let (Kind::FanlightExporting, Some(collector)) = (kind, servers.first()) {
             let _ = writeln!(text, "telemetry: {{ endpoint: \"http://{collector}\" }}");
         }
@@ -179,7 +181,9 @@ pub(super) async fn start_over_stdio(bench: &Bench, command: &[String]) -> Resul
     let (program, args) = command
         .split_first()
         .ok_or_else(|| BenchError::Other("no command".into()))?;
-    let text = format!("mcpServers:\n  s0: {{ command: {program:?}, args: {args:?} }}\n");
+    let text = format!(
+        "audit: {{ {RECORD} }}\nmcpServers:\n  s0: {{ command: {program:?}, args: {args:?} }}\n"
+    );
     let (folder, file) = folder_with("fanlight.yaml", &text)?;
     let (process, address) =
         listening(bench, Kind::Fanlight.as_str(), &file, bench.gateway).await?;
@@ -233,11 +237,11 @@ mod tests {
         let plain = FanlightConfig::default().text(Kind::Fanlight, &[server], None);
         assert_eq!(
             plain,
-            "audit: { keepFor: off }\nlimits: {  }\nmcpServers:\n  s0: { type: http, url: \"http://127.0.0.1:7/mcp\" }\n"
+            "audit: { file: audit.jsonl }\nlimits: {  }\nmcpServers:\n  s0: { type: http, url: \"http://127.0.0.1:7/mcp\" }\n"
         );
         let more = FanlightConfig { clients: Some(9) }.text(Kind::FanlightNoSpans, &[server], None);
         assert!(more.starts_with(
-            "audit: { keepFor: off }\nlimits: { connections: 14, sessions: 9, concurrency: 9, traces: 0 }\nmcp"
+            "audit: { file: audit.jsonl }\nlimits: { connections: 14, sessions: 9, concurrency: 9, traces: 0 }\nmcp"
         ));
         let exporting = FanlightConfig::default().text(Kind::FanlightExporting, &[server], None);
         assert!(exporting.contains("telemetry: { endpoint: \"http://127.0.0.1:7\" }"));

@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     Fanlight,
     /// With ten servers.
     Fanlight10,
+    /// With one server, without an audit log.
+    FanlightNoRecord,
     /// With one server, recording no spans.
     FanlightNoSpans,
     /// With one server, exporting all spans to the fake server, which is the collector too.
@@ -62,6 +64,7 @@ impl Kind {
             Self::Nginx => "nginx",
             Self::Fanlight => "fanlight",
             Self::Fanlight10 => "fanlight10",
+            Self::FanlightNoRecord => "no record",
             Self::FanlightNoSpans => "no spans",
             Self::FanlightExporting => "exporting",
             Self::FanlightRewriting => "rewriting",
