@@ -53,6 +53,7 @@ mod logging;
 mod many_clients;
 mod matrix;
 mod missing_capability;
+mod mock;
 mod modern_requests;
 mod module_cycles;
 mod not_run;

@@ -86,6 +86,8 @@ pub enum Command {
     Diff(CallArgs),
     /// Call a tool with a known `traceparent`, and show at which hops it arrived
     TraceTest(TraceTestArgs),
+    /// Answer as a server that was recorded with `fanlight record`
+    Mock(MockArgs),
     /// Add a server to the configuration: `add NAME -- COMMAND` or `add NAME --url URL`
     Add(AddArgs),
     /// Add this gateway to a client's file, such as cursor's or claude-code's; without a
@@ -179,6 +181,37 @@ pub struct CheckArgs {
     /// server.js`
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "url")]
     pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct MockArgs {
+    /// The recording
+    pub file: PathBuf,
+    /// Answer as this recorded server did [default: as the gateway did]
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
+    /// Serve one client over standard input and output (the default)
+    #[arg(long, conflicts_with = "listen")]
+    pub stdio: bool,
+    /// Serve over HTTP at this address of this machine, such as 8090 or unix:PATH
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<ListenAddress>,
+    /// The era of clients to serve. Clients of another era than the recorded one get what the
+    /// gateway makes of the recording
+    #[arg(long, value_enum, default_value_t)]
+    pub era: MockEra,
+    /// Answer without the recorded waits
+    #[arg(long)]
+    pub fast: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum MockEra {
+    /// Both
+    #[default]
+    Auto,
+    Legacy,
+    Modern,
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,8 @@
 
 use crate::failure::Failure;
 
-/// Runs `command` until it ends or SIGINT arrives.
+/// Runs `command` until it ends or SIGINT arrives. A command that waits for SIGINT itself ends by
+/// itself.
 pub async fn interruptible<T>(
     command: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
@@ -14,6 +15,7 @@ pub async fn interruptible<T>(
         }
     };
     tokio::select! {
+        biased;
         result = command => result,
         () = interrupted => Err(Failure::ended_by_signal()),
     }

@@ -29,6 +29,7 @@ pub mod log;
 pub mod login;
 pub mod manual;
 pub mod memory;
+pub mod mock;
 pub mod notify;
 pub mod observe;
 pub mod out;

@@ -7,6 +7,7 @@ mod auth;
 mod files;
 mod guard;
 mod listening;
+mod mock;
 mod protection;
 mod reload;
 mod serve;
@@ -83,6 +84,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Connect(args)) => return connect::connect(args, common),
         Some(Command::Import(args)) => return import::import(args),
         Some(Command::Keys { command }) => return keys::keys(command, common),
+        Some(Command::Mock(args)) => return in_runtime(mock::mock(args)),
         Some(Command::Audit { command }) => return audit_command::command(command, common),
         Some(Command::Pin(args)) => {
             return in_runtime(pin_command::command(args, common, async |config| {

@@ -164,7 +164,7 @@ pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<
 }
 
 /// Serves one client on loopback while `command` runs, which gets the URL and the client's key.
-async fn with_endpoint<T>(
+pub(crate) async fn with_endpoint<T>(
     config: &Config,
     assembly: &Assembly,
     telemetry: &Telemetry,

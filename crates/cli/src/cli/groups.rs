@@ -13,7 +13,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ),
     (
         "Test servers",
-        &["check", "list", "call", "diff", "trace-test"],
+        &["check", "list", "call", "diff", "trace-test", "mock"],
     ),
     (
         "Operate a running gateway",

@@ -24,7 +24,7 @@ const REQUESTED_TASKS: &str = r#"{"list":{},"cancel":{},"requests":{"tools":{"ca
 const TASKS_EXTENSION_DECLARED: &str = r#"{"io.modelcontextprotocol/tasks":{}}"#;
 
 /// The `initialize` result for a client that agreed on `revision`.
-pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json {
+pub fn initialize_result(description: &Json, revision: Revision) -> Json {
     let version = Json::string(revision.name);
     let mut missing = missing_members(description);
     if description.get(SERVER_INFO).is_none() {
@@ -52,7 +52,7 @@ pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json 
 
 /// The `server/discover` result. The rendering of results adds the members of every modern result
 /// (`resultType`, `ttlMs`, `cacheScope`).
-pub(crate) fn discover_result(description: &Json) -> Json {
+pub fn discover_result(description: &Json) -> Json {
     let missing = missing_members(description);
     let with_versions = set_version(
         description,

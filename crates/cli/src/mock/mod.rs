@@ -1,0 +1,193 @@
+//! `fanlight mock`: a server that answers as recorded (docs/recordings.md).
+//!
+//! The player is a state machine without transport: it finds the recorded request that a client
+//! repeats, and yields the recorded messages with their delays. Clients of the recorded era talk to
+//! it directly, over stdio or HTTP. For the other era the program puts a gateway in front of a mock
+//! of the recorded era, so that the translation is the gateway's own.
+
+mod compare;
+mod connection;
+mod http;
+mod incoming;
+mod player;
+mod script;
+mod stdio;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlight_config::{Config, EraChoice, Server, Transport};
+use fanlight_protocol::Era;
+use fanlight_telemetry::recording;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use self::connection::Connection;
+pub use self::http::Bridge;
+use self::http::HttpMock;
+use self::player::Player;
+use self::script::{Script, era_of};
+use crate::cli::{MockArgs, MockEra};
+use crate::failure::Failure;
+use crate::recording::Recording;
+
+/// The number of messages that wait for a client.
+const QUEUE: usize = 16;
+
+/// The time limit of a translated call.
+const LONGEST_CALL: Duration = Duration::from_secs(24 * 3600);
+
+/// A recording that can be played.
+pub struct Mock<'a> {
+    player: Arc<Player>,
+    args: &'a MockArgs,
+}
+
+impl<'a> Mock<'a> {
+    /// Reads the recording.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or has no such server.
+    pub fn read(args: &'a MockArgs) -> Result<Self, Failure> {
+        if let Some(address) = args.listen.as_ref().filter(|address| !address.is_local()) {
+            return Err(Failure::usage(format!(
+                "clients at {address} can be on other machines, and a mock answers everyone: listen on 127.0.0.1"
+            )));
+        }
+        let recording = Recording::read(&args.file)?;
+        let script = script_of(recording, args.server.as_deref())?;
+        let player = Arc::new(Player {
+            script,
+            is_fast: args.fast,
+        });
+        Ok(Self { player, args })
+    }
+
+    /// The era of clients that are served; `None` for both.
+    fn only(&self) -> Option<Era> {
+        match self.args.era {
+            MockEra::Auto => None,
+            MockEra::Legacy => Some(Era::Legacy),
+            MockEra::Modern => Some(Era::Modern),
+        }
+    }
+
+    /// Whether clients of this era are answered as recorded, without translation.
+    pub fn plays(&self, era: Era) -> bool {
+        self.player.plays(era)
+    }
+
+    /// The configuration of the gateway that translates for clients of this era.
+    ///
+    /// # Errors
+    ///
+    /// If the path of the program cannot be found.
+    pub fn bridge(&self, era: Era) -> Result<Config, Failure> {
+        let program = std::env::current_exe().map_err(Failure::other)?;
+        let (recorded, name) = match era {
+            Era::Legacy => (EraChoice::Modern, "modern"),
+            Era::Modern => (EraChoice::Legacy, "legacy"),
+        };
+        let mut args = vec![
+            "mock".to_owned(),
+            format!("--era={name}"),
+            self.args.file.display().to_string(),
+        ];
+        args.extend(self.args.server.iter().map(|it| format!("--server={it}")));
+        args.extend(self.args.fast.then(|| "--fast".to_owned()));
+        let transport = Transport::Stdio {
+            command: program.display().to_string(),
+            args,
+            env: Vec::new(),
+            cwd: None,
+        };
+        let mut config = Config {
+            servers: vec![Server {
+                era: recorded,
+                ..Server::new("mock", transport)
+            }],
+            ..Config::default()
+        };
+        // The recording decides how long a call takes.
+        config.timeouts.call = LONGEST_CALL;
+        Ok(config)
+    }
+
+    /// The era of clients that need the gateway, if there is one.
+    pub fn bridged(&self) -> Option<Era> {
+        let served = |era: &Era| self.only().is_none_or(|only| only == *era);
+        let mut eras = [Era::Legacy, Era::Modern].into_iter();
+        eras.find(|era| served(era) && !self.plays(*era))
+    }
+
+    /// Reads the first line of a client on stdio. Returns its era, and the whole input.
+    ///
+    /// # Errors
+    ///
+    /// If the input fails.
+    pub async fn first_line<I: AsyncRead + Send + Unpin>(
+        &self,
+        input: I,
+    ) -> Result<(Era, impl AsyncRead + Send + Unpin + use<I>), Failure> {
+        let (line, input) = stdio::first_line(input).await.map_err(Failure::other)?;
+        let first = incoming::messages(line).into_iter().flatten().next();
+        let era = first.map(|message| era_of(&message, None));
+        Ok((self.only().or(era).unwrap_or(Era::Legacy), input))
+    }
+
+    /// Plays to one client of this era.
+    ///
+    /// # Errors
+    ///
+    /// If a stream fails.
+    pub async fn serve_stdio(
+        &self,
+        era: Era,
+        input: impl AsyncRead + Send + Unpin,
+        output: impl AsyncWrite + Send + Unpin,
+    ) -> Result<(), Failure> {
+        let connection = Connection::new(Arc::clone(&self.player), era);
+        stdio::serve(connection, input, output)
+            .await
+            .map_err(Failure::other)
+    }
+
+    /// Plays to clients over HTTP until `shutdown`.
+    pub async fn serve_http(
+        &self,
+        socket: fanlight_http::ListeningSocket,
+        bridge: Option<Bridge>,
+        shutdown: CancellationToken,
+    ) {
+        let mock = HttpMock::new(&self.player, self.only(), bridge);
+        http::serve(mock, socket, shutdown).await;
+    }
+}
+
+/// The script of the clients' side, or of one server.
+fn script_of(recording: Recording, server: Option<&str>) -> Result<Script, Failure> {
+    let recording::Head { servers, .. } = recording.head;
+    if let Some(name) = server.filter(|name| !servers.contains_key(*name)) {
+        let names: Vec<&str> = servers.keys().map(String::as_str).collect();
+        return Err(Failure::usage(format!(
+            "the recording has no server {name}; it has {}",
+            names.join(", ")
+        )));
+    }
+    let is_played = |message: &recording::Message| match server {
+        None => message.side == recording::Side::Client,
+        Some(_) => message.side == recording::Side::Server && message.server.as_deref() == server,
+    };
+    let messages = recording.messages.into_iter().filter(is_played);
+    let mut script = Script::of(messages);
+    let played = servers
+        .into_iter()
+        .filter(|(name, _)| server.is_none_or(|it| it == name));
+    for (_, known) in played {
+        script.add_server(&known);
+    }
+    Ok(script)
+}

@@ -1,0 +1,467 @@
+//! The script that a mock plays: each recorded request with the messages that followed from it, and
+//! the messages outside of requests.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_frontend::{discover_result, initialize_result};
+use fanlight_protocol::header::PROTOCOL_VERSION;
+use fanlight_protocol::json::{ArrayBuilder, DEFAULT_NESTING, Kind, ObjectBuilder, rewrite_object};
+use fanlight_protocol::{Era, Json, Message, Method, Request, Response, Revision, meta};
+use fanlight_telemetry::recording::{self, Definitions, Framing, RecordedServer, To};
+
+use super::compare::lasting_params;
+
+/// The maximum number of requests that run at one moment of a recording. The oldest one counts as
+/// unanswered beyond that.
+const RUNNING: usize = 1000;
+
+/// The script of a mock.
+#[derive(Default)]
+pub(super) struct Script {
+    /// The recorded requests in order.
+    pub(super) takes: Vec<Take>,
+    /// The recorded legacy connections.
+    pub(super) connections: BTreeMap<u64, Scene>,
+    /// The takes of each era and method.
+    by_method: HashMap<(Era, Method), Vec<usize>>,
+    /// The result of `initialize` or `server/discover` that a server gave before the recording.
+    opening: Option<Json>,
+    /// The definitions in lists that were read before the recording.
+    lists: HashMap<Method, Vec<Json>>,
+    /// The era of the server.
+    era: Option<Era>,
+}
+
+/// A recorded request.
+pub(super) struct Take {
+    pub(super) connection: u64,
+    /// The number of the message in the recording.
+    pub(super) index: usize,
+    /// The whole message.
+    pub(super) text: Json,
+    pub(super) request: Request,
+    /// The parameters without what belongs to one hop.
+    pub(super) params: Json,
+    /// The places, as JSON Pointers, at which the recording hides the value.
+    pub(super) masked: HashSet<String>,
+    pub(super) steps: Vec<Step>,
+    /// Whether the answer came as a stream of events.
+    pub(super) is_stream: bool,
+    pub(super) ending: TakeEnding,
+}
+
+/// The end of a recorded request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TakeEnding {
+    /// An answer.
+    Answered,
+    /// The client cancelled it.
+    Cancelled,
+    /// The recording ended first.
+    Open,
+}
+
+/// One step of a recorded request.
+pub(super) enum Step {
+    /// The server sends a message.
+    Send(Cue),
+    /// The client answers a question.
+    Await {
+        /// The id of the question.
+        question: Json,
+        answer: Box<Response>,
+        masked: HashSet<String>,
+        index: usize,
+    },
+}
+
+/// A message of a server, and when it is sent.
+#[derive(Clone)]
+pub(super) struct Cue {
+    /// The time since the message before.
+    pub(super) after: Duration,
+    /// The number of the message in the recording.
+    pub(super) index: usize,
+    pub(super) text: Json,
+    pub(super) role: Role,
+}
+
+/// The role of a message that a server sends.
+#[derive(Clone)]
+pub(super) enum Role {
+    /// The answer, with its HTTP status if it came over HTTP.
+    Answer(Option<u16>),
+    /// A request of the server, with its id.
+    Question(Json),
+    Notification,
+}
+
+/// A recorded legacy connection, besides its requests.
+#[derive(Default)]
+pub(super) struct Scene {
+    /// The time of the first message in microseconds.
+    began: u64,
+    /// The notifications of the client: their numbers and methods.
+    pub(super) notifications: Vec<(usize, Method)>,
+    /// The messages outside of requests.
+    pub(super) outside: Vec<Outside>,
+}
+
+/// A message outside of requests.
+pub(super) struct Outside {
+    /// The time since the connection began.
+    pub(super) at: Duration,
+    /// The number of the message before in the same connection.
+    pub(super) previous: usize,
+    /// The number of the message in the recording.
+    pub(super) index: usize,
+    pub(super) text: Json,
+}
+
+impl Script {
+    /// Arranges the messages of one side of a recording.
+    pub(super) fn of(messages: impl Iterator<Item = recording::Message>) -> Self {
+        let mut writer = Writer::default();
+        for (index, heard) in messages.enumerate() {
+            for text in parts(heard.text().unwrap_or_default()) {
+                writer.add(index, &heard, text);
+            }
+        }
+        writer.script
+    }
+
+    /// The recorded requests of this era and method, in order.
+    pub(super) fn takes_of(&self, era: Era, method: &Method) -> &[usize] {
+        let key = (era, method.clone());
+        self.by_method.get(&key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Adds what a server has said before the recording: its opening, and its lists.
+    pub(super) fn add_server(&mut self, server: &RecordedServer) {
+        let opening = server
+            .opening
+            .as_ref()
+            .and_then(|text| json(text.as_bytes()));
+        self.opening = self.opening.take().or(opening);
+        self.era = self.era.or(server.revision.as_deref().and_then(era_named));
+        let Definitions {
+            tools,
+            prompts,
+            resources,
+            resource_templates,
+        } = &server.definitions;
+        for (method, definitions) in [
+            (Method::ListTools, tools),
+            (Method::ListPrompts, prompts),
+            (Method::ListResources, resources),
+            (Method::ListResourceTemplates, resource_templates),
+        ] {
+            let definitions = definitions.iter().filter_map(|text| json(text.as_bytes()));
+            self.lists.entry(method).or_default().extend(definitions);
+        }
+    }
+
+    /// Whether requests of this era are answered as recorded, because the recording has some. A
+    /// recording without requests has the era of its server.
+    pub(super) fn plays(&self, era: Era) -> bool {
+        if self.by_method.is_empty() {
+            return self.era.unwrap_or(Era::Legacy) == era;
+        }
+        self.by_method.keys().any(|(recorded, _)| *recorded == era)
+    }
+
+    /// The result of a list that was read before the recording.
+    pub(super) fn list(&self, era: Era, method: &Method) -> Option<Json> {
+        let name = match method {
+            Method::ListTools => "tools",
+            Method::ListPrompts => "prompts",
+            Method::ListResources => "resources",
+            Method::ListResourceTemplates => "resourceTemplates",
+            _ => return None,
+        };
+        let mut list = ArrayBuilder::default();
+        for definition in self.lists.get(method)? {
+            list.push(definition);
+        }
+        let mut result = ObjectBuilder::new();
+        result.member(name, &list.finish());
+        Some(match era {
+            Era::Legacy => result.finish(),
+            Era::Modern => as_modern(&result.finish()),
+        })
+    }
+
+    /// The opening result that a server gave before the recording, as the gateway translates it.
+    pub(super) fn opening(&self, era: Era) -> Option<Json> {
+        let opening = self.opening.as_ref()?;
+        let lacks = |member| opening.get(member).is_none();
+        Some(match era {
+            Era::Legacy if lacks("protocolVersion") => {
+                initialize_result(opening, Revision::NEWEST_LEGACY)
+            }
+            Era::Modern if lacks("supportedVersions") => as_modern(&discover_result(opening)),
+            _ => opening.clone(),
+        })
+    }
+}
+
+/// A result with the members that every modern one has.
+fn as_modern(result: &Json) -> Json {
+    let required = Revision::NEWEST_MODERN.result_members.iter();
+    let required: Vec<&str> = required.map(|it| it.default).collect();
+    rewrite_object(result, |_| true, required.join(",").as_bytes())
+}
+
+fn era_named(revision: &str) -> Option<Era> {
+    Some(Revision::from_name(revision)?.era)
+}
+
+/// Parses a text of the recording, which may hold anything.
+pub(super) fn json(text: &[u8]) -> Option<Json> {
+    Json::parse(Bytes::copy_from_slice(text), DEFAULT_NESTING).ok()
+}
+
+/// The messages of a text: one, or all of a batch.
+fn parts(text: &str) -> Vec<Json> {
+    let Some(text) = json(text.as_bytes()) else {
+        return Vec::new();
+    };
+    if text.kind() == Kind::Array {
+        text.elements().map(|range| text.slice(range)).collect()
+    } else {
+        vec![text]
+    }
+}
+
+/// The era of a client's message, as the gateway decides it. `header` is the era of the revision in
+/// its header.
+pub(super) fn era_of(message: &Message, header: Option<Era>) -> Era {
+    let params = match message {
+        Message::Request(request) => match request.method {
+            Method::Initialize => return Era::Legacy,
+            Method::Discover => return Era::Modern,
+            _ => request.params.clone(),
+        },
+        Message::Notification(notification) => notification.params(),
+        Message::Response(_) => None,
+    };
+    let names_revision = params
+        .and_then(|params| params.get("_meta"))
+        .is_some_and(|whole| whole.get(meta::PROTOCOL_VERSION).is_some());
+    if names_revision {
+        Era::Modern
+    } else {
+        header.unwrap_or(Era::Legacy)
+    }
+}
+
+/// Arranges messages in their order.
+#[derive(Default)]
+struct Writer {
+    script: Script,
+    running: Vec<Running>,
+    /// The number of the last message of each connection.
+    last: HashMap<u64, usize>,
+}
+
+/// A request that runs at one moment of the recording.
+struct Running {
+    take: usize,
+    connection: u64,
+    exchange: u64,
+    /// The time of its last message.
+    us: u64,
+    /// The ids of the server's questions without an answer.
+    questions: Vec<Json>,
+}
+
+impl Writer {
+    fn add(&mut self, index: usize, heard: &recording::Message, text: Json) {
+        let Ok(message) = Message::parse(text.bytes().clone(), DEFAULT_NESTING) else {
+            return;
+        };
+        let scenes = &mut self.script.connections;
+        let scene = scenes.entry(heard.connection).or_insert_with(|| Scene {
+            began: heard.us,
+            ..Scene::default()
+        });
+        match (heard.to, message) {
+            (To::Server, Message::Request(request)) => self.begin(index, heard, text, request),
+            (To::Server, Message::Response(answer)) => self.add_answer(index, heard, answer),
+            (To::Server, Message::Notification(notification)) => {
+                let id = notification.params().and_then(|it| it.get("requestId"));
+                scene
+                    .notifications
+                    .push((index, notification.method.clone()));
+                if notification.method == Method::Cancelled {
+                    let cancelled = self.find(|running, take| {
+                        running.connection == heard.connection
+                            && Some(&take.request.id) == id.as_ref()
+                    });
+                    cancelled.inspect(|at| self.end(*at, TakeEnding::Cancelled));
+                }
+            }
+            (To::Client, message) => self.send(index, heard, text, &message),
+        }
+        self.last.insert(heard.connection, index);
+    }
+
+    fn begin(&mut self, index: usize, heard: &recording::Message, text: Json, request: Request) {
+        let header = heard
+            .headers
+            .get(PROTOCOL_VERSION)
+            .or(heard.revision.as_ref());
+        let header = header.and_then(|revision| era_named(revision));
+        let era = era_of(&Message::Request(request.clone()), header);
+        if self.running.len() == RUNNING {
+            self.running.remove(0);
+        }
+        let (take, connection) = (self.script.takes.len(), heard.connection);
+        self.running.push(Running {
+            take,
+            connection,
+            exchange: heard.exchange,
+            us: heard.us,
+            questions: Vec::new(),
+        });
+        let key = (era, request.method.clone());
+        self.script.by_method.entry(key).or_default().push(take);
+        self.script.takes.push(Take {
+            connection,
+            index,
+            text,
+            params: lasting_params(request.params.as_ref()),
+            request,
+            masked: heard.masked.iter().cloned().collect(),
+            steps: Vec::new(),
+            is_stream: false,
+            ending: TakeEnding::Open,
+        });
+    }
+
+    fn add_answer(&mut self, index: usize, heard: &recording::Message, answer: Response) {
+        let id = answer.id();
+        let mut running = self.running.iter_mut();
+        let asked = running.find_map(|it| {
+            let is_own = it.connection == heard.connection;
+            let question = it
+                .questions
+                .iter()
+                .position(|asked| is_own && *asked == id)?;
+            it.questions.remove(question);
+            Some(it)
+        });
+        let Some(asked) = asked else { return };
+        asked.us = heard.us;
+        if let Some(take) = self.script.takes.get_mut(asked.take) {
+            take.steps.push(Step::Await {
+                question: id,
+                answer: Box::new(answer),
+                masked: heard.masked.iter().cloned().collect(),
+                index,
+            });
+        }
+    }
+
+    fn send(&mut self, index: usize, heard: &recording::Message, text: Json, message: &Message) {
+        let found = self.find_cause(heard, message);
+        let running = found.and_then(|at| self.running.get_mut(at));
+        let Some((at, running)) = found.zip(running) else {
+            return self.add_outside(index, heard, text);
+        };
+        let after = Duration::from_micros(heard.us.saturating_sub(running.us));
+        running.us = heard.us;
+        let role = match message {
+            Message::Response(_) => Role::Answer(heard.status),
+            Message::Request(question) => {
+                running.questions.push(question.id.clone());
+                Role::Question(question.id.clone())
+            }
+            Message::Notification(_) => Role::Notification,
+        };
+        let is_answer = matches!(role, Role::Answer(_));
+        if let Some(take) = self.script.takes.get_mut(running.take) {
+            // `initialize` comes before its session, which the answer names.
+            take.connection = heard.connection;
+            take.is_stream |= heard.kind == Framing::Event || !is_answer;
+            take.steps.push(Step::Send(Cue {
+                after,
+                index,
+                text,
+                role,
+            }));
+        }
+        if is_answer {
+            self.end(at, TakeEnding::Answered);
+        }
+    }
+
+    /// The latest running request for which `is_meant` holds.
+    fn find(&self, is_meant: impl Fn(&Running, &Take) -> bool) -> Option<usize> {
+        self.running.iter().rposition(|running| {
+            let take = self.script.takes.get(running.take);
+            take.is_some_and(|take| is_meant(running, take))
+        })
+    }
+
+    /// The running request that a server's message belongs to.
+    fn find_cause(&self, heard: &recording::Message, message: &Message) -> Option<usize> {
+        let is_http = heard.transport == "http";
+        let is_own = |it: &Running| it.connection == heard.connection;
+        let has_exchange = |it: &Running| is_http && it.exchange == heard.exchange;
+        let of_exchange = self.find(|running, _| has_exchange(running));
+        let params = match message {
+            Message::Response(answer) => {
+                let id = answer.id();
+                let exact = self.find(|it, take| has_exchange(it) && take.request.id == id);
+                let own = || self.find(|it, take| is_own(it) && take.request.id == id);
+                return exact.or_else(own).or(of_exchange);
+            }
+            _ if of_exchange.is_some() => return of_exchange,
+            Message::Request(request) => request.params.clone(),
+            Message::Notification(notification) => notification.params(),
+        };
+        let params = params.unwrap_or_else(Json::empty_object);
+        if let Some(token) = params.get(meta::PROGRESS_TOKEN) {
+            let has_token =
+                |take: &Take| progress_token(take.request.params.as_ref()) == Some(token.clone());
+            return self.find(|it, take| is_own(it) && has_token(take));
+        }
+        let whole = params.get("_meta");
+        if let Some(id) = whole.and_then(|whole| whole.get(meta::SUBSCRIPTION_ID)) {
+            return self.find(|it, take| is_own(it) && take.request.id == id);
+        }
+        // On one stream for everything, the latest request is the most likely cause.
+        self.find(|it, take| !is_http && is_own(it) && take.request.method != Method::Listen)
+    }
+
+    fn end(&mut self, at: usize, ending: TakeEnding) {
+        let running = self.running.remove(at);
+        if let Some(take) = self.script.takes.get_mut(running.take) {
+            take.ending = ending;
+        }
+    }
+
+    fn add_outside(&mut self, index: usize, heard: &recording::Message, text: Json) {
+        let previous = self
+            .last
+            .get(&heard.connection)
+            .copied()
+            .unwrap_or_default();
+        if let Some(scene) = self.script.connections.get_mut(&heard.connection) {
+            scene.outside.push(Outside {
+                at: Duration::from_micros(heard.us.saturating_sub(scene.began)),
+                previous,
+                index,
+                text,
+            });
+        }
+    }
+}
+
+/// The progress token of a request.
+pub(super) fn progress_token(params: Option<&Json>) -> Option<Json> {
+    params?.get("_meta")?.get(meta::PROGRESS_TOKEN)
+}
