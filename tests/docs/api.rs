@@ -52,6 +52,13 @@ fn requests(trace: &str, session: &str, approval: &str) -> Vec<Request> {
             "/api/traces",
             "/api/traces?method=tools/call&outcome=ok&minMs=0&since=0&client=fanlight-admin&sort=slowest",
         ),
+        plain("/api/content"),
+        post(
+            "/api/content",
+            "/api/content",
+            json!({"for": "10m", "server": "library"}),
+        ),
+        post("/api/content", "/api/content", json!({"for": "2h"})),
         plain("/api/calls"),
         get("/api/calls", "/api/calls?limit=0"),
         post(

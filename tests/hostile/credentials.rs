@@ -182,7 +182,7 @@ async fn credentials_of_clients_reach_neither_servers_nor_records() {
     let (collector, exported) = collector().await;
     let servers: Vec<_> = [("m", &modern), ("l", &legacy), ("p", &process)]
         .iter()
-        .map(|(name, backend)| backend.entry_with(name, r#""recordContent":true"#))
+        .map(|(name, backend)| backend.entry_with(name, r#""content":true"#))
         .collect();
     let config = format!(
         "publicUrl: https://mcp.example.com\nauth: {{keys: {{file: keys.yaml}}}}\ntelemetry: {{endpoint: 'http://{collector}'}}\nmcpServers: {{{}}}\n",

@@ -267,7 +267,9 @@ async fn traces_command_lists_and_shows_traces() {
     let (output, text, request) = ask(&arguments, "200 OK", LIST).await;
     assert!(output.status.success(), "{text}");
     assert!(
-        request.contains("/api/traces?limit=5&backend=files&tool=read+me&text=a%26b&error=true "),
+        request.contains(
+            "/api/traces?limit=5&backend=files&tool=read+me&text=a%26b&own=false&error=true "
+        ),
         "{request}"
     );
     for word in [

@@ -180,7 +180,7 @@ async fn spans_of_a_server_are_shown_and_not_exported() {
     let folder = TempFile::folder();
     for (index, is_recorded) in [true, false].into_iter().enumerate() {
         let exported = folder.path().join(format!("traces-{index}"));
-        let entry = only.entry_with("only", &format!(r#""recordContent":{is_recorded}"#));
+        let entry = only.entry_with("only", &format!(r#""content":{is_recorded}"#));
         let gateway = Gateway::start_with(
             &config(&[entry]),
             &["--trace-file", exported.to_str().unwrap()],

@@ -889,7 +889,7 @@ async fn request_that_is_not_answered_yet_is_not_copied() {
 
 #[tokio::test]
 async fn differences_are_counted_and_shown_with_values_only_if_traces_have_them() {
-    for (more, has_values) in [("", false), (r#","recordContent":true"#, true)] {
+    for (more, has_values) in [("", false), (r#","content":true"#, true)] {
         let (server, mirror) = (
             version(Era::Modern, "v1").await,
             version(Era::Modern, "v2").await,

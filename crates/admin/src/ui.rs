@@ -50,6 +50,7 @@ const ASSETS: &[Asset] = assets![
     "filter-fields.js": SCRIPT,
     "format.js": SCRIPT,
     "json.js": SCRIPT,
+    "keep-content.js": SCRIPT,
     "limits.js": SCRIPT,
     "live.js": SCRIPT,
     "log.js": SCRIPT,

@@ -69,7 +69,7 @@ function row([a, b]) {
 }
 
 function different(a, b) {
-  const [left, right] = [new Map(a.attributes), new Map(b.attributes)];
+  const [left, right] = [a, b].map(({ attributes, content }) => new Map([...attributes, ...content.map(({ kind, text }) => [kind, text])]));
   const keys = [...new Set([...left.keys(), ...right.keys()])].filter((key) => !OWN.has(key) && left.get(key) !== right.get(key));
   const rows = keys.map((key) => [a.name, key, left.get(key), right.get(key)]);
   if (a.message !== b.message) rows.push([a.name, "message", a.message || undefined, b.message || undefined]);

@@ -1,72 +1,70 @@
-// The recorded arguments and results of a trace's calls, and ways to repeat them.
+// The kept content of a trace's calls, and ways to repeat them.
 
 import { copyButton, fill, h } from "./dom.js";
+import { clock, size } from "./format.js";
 import { view } from "./json.js";
 
-const ARGUMENTS = "gen_ai.tool.call.arguments";
-const RESULT = "gen_ai.tool.call.result";
 const TOOL = "gen_ai.tool.name";
-/** The marks of a removed secret and of a cut value (docs/tracing.md). */
+/** The mark of a removed secret (docs/tracing.md). */
 const MASK = "[redacted]";
-const CUT = "…";
 const REVISION = "2026-07-28";
+const TITLES = { arguments: "Arguments", result: "Result", error: "Error", progress: "Progress", log: "Log message", question: "Question", answer: "Answer" };
 
 export function attribute(span, name) {
   return span.attributes.find(([key]) => key === name)?.[1];
 }
 
-/** The section with the contents of calls; null if the trace has no call. */
+/** Whether traces can keep content of this call. */
+export const hasContent = (top) => ["tools/call", "prompts/get", "resources/read"].includes(attribute(top, "mcp.method.name"));
+
+/** The section with the content of calls. */
 export function payload(spans) {
-  const calls = spans.filter((span) => span.kind === "client" && attribute(span, "mcp.method.name") === "tools/call");
-  if (calls.length === 0) return null;
-  const recorded = calls.filter((span) => attribute(span, ARGUMENTS) !== undefined || attribute(span, RESULT) !== undefined);
-  if (recorded.length === 0) {
-    return h("p", { class: "note" }, "Arguments and results are not recorded. ", h("span", { class: "mono" }, "recordContent: true"),
-      " at the server records them. Known secrets are removed, and long values cut.");
-  }
-  return recorded.map((span) => h("div", { class: "payload" },
-    part(`To ${span.backend ?? "the server"}: arguments of ${attribute(span, TOOL) ?? "the tool"}`, attribute(span, ARGUMENTS)),
-    part(`From ${span.backend ?? "the server"}: result`, attribute(span, RESULT))));
+  return groups(spans).map((group) => h("div", { class: "payload" }, part(group)));
 }
 
-/** One text, formatted or as recorded. */
-function part(title, text) {
-  if (text === undefined) return h("section", null, h("h3", null, title), h("p", { class: "note" }, "not recorded"));
-  const isWhole = isJson(text);
+/** The messages in their order. Those that the client and the server have alike are one. */
+function groups(spans) {
+  const messages = spans.flatMap((span) => span.content.map((message) => ({ ...message, peer: span.backend ?? "the client" })));
+  const all = [];
+  for (const message of messages.sort((a, b) => a.atMs - b.atMs)) {
+    const alike = all.find((one) => one.kind === message.kind && one.bytes === message.bytes && one.text === message.text && !one.peers.includes(message.peer));
+    if (alike && message.text !== undefined) alike.peers.push(message.peer);
+    else all.push({ ...message, peers: [message.peer] });
+  }
+  return all;
+}
+
+/** One message, formatted or as it was. */
+function part({ kind, peers, text, bytes, whole, leftOut, atMs }) {
+  const title = `${TITLES[kind] ?? kind}: ${peers.join(" and ")}`;
+  const facts = h("span", { class: "note" }, `${size(bytes)}, ${clock(atMs)}`);
+  const cut = whole ? null : h("p", { class: "note" }, `Not whole: ${size(leftOut)} of ${size(bytes)} are left out.`);
+  if (text === undefined) return h("section", null, h("div", { class: "row" }, h("h3", null, title), facts), cut);
   const raw = () => h("pre", { class: "text", tabIndex: 0, role: "region", "aria-label": title }, text);
   const content = h("div", null);
-  let isRaw = !isWhole;
-  const toggle = h("button", { type: "button", class: "small", "aria-pressed": String(isRaw), hidden: !isWhole, onclick: () => {
+  let isRaw = false;
+  const copy = h("span", null);
+  const toggle = h("button", { type: "button", class: "small", "aria-pressed": "false", onclick: () => {
     isRaw = !isRaw;
     toggle.setAttribute("aria-pressed", String(isRaw));
     show();
   } }, "Raw");
-  const show = () => fill(content, isRaw ? raw() : view(text, title));
+  const show = () => {
+    fill(content, isRaw ? raw() : view(text, title));
+    fill(copy, isRaw ? copyButton("Copy", text) : null);
+  };
   show();
-  return h("section", null,
-    h("div", { class: "row" }, h("h3", null, title), toggle, isRaw ? copyButton("Copy", text) : null),
-    isWhole ? null : h("p", { class: "note" }, "Cut at the longest value that traces record."),
-    content);
+  return h("section", null, h("div", { class: "row" }, h("h3", null, title), toggle, copy, facts), cut, content);
 }
 
-function isJson(text) {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-/** The call of a trace, for repeating it; null if the trace is not about a tool call. */
+/** The call of a client that the trace stands for; undefined arguments are not known. */
 export function callOf(spans) {
   const top = spans[0];
   const name = attribute(top, TOOL);
   if (top.kind !== "server" || attribute(top, "mcp.method.name") !== "tools/call" || name === undefined) return null;
-  const sent = spans.find((span) => span.kind === "client" && attribute(span, ARGUMENTS) !== undefined);
-  const text = sent ? attribute(sent, ARGUMENTS) : undefined;
-  const isKnown = text !== undefined && !text.endsWith(CUT) && isJson(text);
-  return { name, endpoint: attribute(top, "fanlight.endpoint") ?? "", arguments: isKnown ? text : "{}", isKnown, isMasked: isKnown && text.includes(MASK) };
+  const sent = spans.flatMap((span) => span.content).find((one) => one.kind === "arguments" && one.whole && one.text !== undefined);
+  const isKnown = sent !== undefined;
+  return { name, endpoint: attribute(top, "fanlight.endpoint") ?? "", arguments: isKnown ? sent.text : "{}", isKnown, isMasked: isKnown && sent.text.includes(MASK) };
 }
 
 /** A text quoted for a POSIX shell. */

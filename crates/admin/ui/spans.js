@@ -9,6 +9,7 @@ const LONGEST_OF_SERVER = 500;
 /** The spans of a trace in display order, parents before children, each with its depth. */
 export function spansOf(otlp) {
   const own = listOf(otlp.resourceSpans).map(read);
+  for (const message of otlp.content ?? []) own.find((span) => span.id === message.spanId)?.content.push(message);
   const spans = [...own, ...(otlp.serverSpans ?? []).flatMap((one, index) => ofServer(one, index, own))];
   const byId = new Map(spans.map((span) => [span.id, span]));
   const roots = [];
@@ -96,6 +97,7 @@ function read(span) {
     // A mistake of the sender has only a code, no `error.type`.
     error: (attributes.find(([key]) => key === "error.type") ?? attributes.find(([key]) => key === "rpc.response.status_code"))?.[1],
     backend: attributes.find(([key]) => key === "fanlight.backend.name")?.[1],
+    content: [],
     children: [],
   };
 }

@@ -12,11 +12,12 @@ const OUTCOMES = [
   ["", "all"], ["true", "any error"], ["ok", "ok"], ["tool_error", "tool error"], ["protocol_error", "protocol error"],
   ["cancelled", "cancelled"], ["failed", "no answer"],
 ];
+const WHOSE = [["", "of clients"], ["true", "Fanlight's own"], ["all", "all"]];
 const TIMES = [["", "any"], ["5", "last 5 minutes"], ["15", "last 15 minutes"], ["60", "last hour"]];
 const ORDERS = [["", "newest first"], ["slowest", "slowest first"]];
 
 const FIRST = ["server", "tool", "outcome", "text"];
-const MORE = ["method", "client", "principal", "within", "minMs", "sort"];
+const MORE = ["own", "method", "client", "principal", "within", "minMs", "sort"];
 
 /** The filters in the query of the address. */
 export function filtersOf(query) {
@@ -37,10 +38,11 @@ export function addressOf(filter) {
 }
 
 /** The parameters of the API request. */
-export function parametersOf({ server, outcome, within, minMs, ...rest }) {
+export function parametersOf({ server, outcome, within, minMs, own, ...rest }) {
   return {
     ...rest,
     backend: server,
+    own: own === "all" ? "" : own || "false",
     error: outcome === "true" ? "true" : "",
     outcome: outcome === "true" ? "" : outcome,
     since: Number(within) > 0 ? Date.now() - Number(within) * 60_000 : "",
@@ -61,10 +63,11 @@ export function filterForm(filter, servers, changed, ...buttons) {
       h("div", { class: "field end" }, buttons)),
     h("details", { class: "more-filters", open: MORE.some((key) => filter[key]) }, h("summary", null, "More filters and order"),
       h("div", { class: "filters" },
+        select("own", "Requests", WHOSE),
         select("method", "Method", named(METHODS)),
         input("client", "Client"),
         input("principal", "Principal"),
         select("within", "Time", TIMES),
-        input("minMs", "At least (ms)", { type: "number", min: "0", step: "any" }),
+        input("minMs", "Slower than (ms)", { type: "number", min: "0", step: "any" }),
         select("sort", "Order", ORDERS))));
 }

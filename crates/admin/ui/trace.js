@@ -5,9 +5,9 @@ import { compare } from "./compare.js";
 import { badge, copyButton, empty, fill, h } from "./dom.js";
 import { clock, duration, plural } from "./format.js";
 import * as live from "./live.js";
-import { asCommand, asCurl, attribute, callOf, payload, replayAddress } from "./payload.js";
+import { asCommand, asCurl, attribute, callOf, hasContent, payload, replayAddress } from "./payload.js";
 import { serverLog } from "./server-log.js";
-import { mayChange } from "./sign-in.js";
+import { mayChange, onlyOperators } from "./sign-in.js";
 import { spansOf, traceparent } from "./spans.js";
 
 const KINDS = { server: "SERVER", client: "CLIENT", internal: "INTERNAL", producer: "PRODUCER", consumer: "CONSUMER" };
@@ -15,7 +15,7 @@ const KINDS = { server: "SERVER", client: "CLIENT", internal: "INTERNAL", produc
 /** How many traces a comparison can choose from. */
 const ALIKE = 50;
 
-export async function trace(main, { signal, rest: [id, other] }) {
+export async function trace(main, { signal, query, rest: [id, other] }) {
   if (other !== undefined) return compare(main, id, other, signal);
   const opened = new Set();
   const show = async () => {
@@ -26,7 +26,11 @@ export async function trace(main, { signal, rest: [id, other] }) {
     await show();
   } catch (error) {
     if (error.status !== 404) throw error;
-    fill(main, back(), h("h1", null, "Trace"), empty("This trace has been evicted", error.message));
+    const keeper = query.get("replica");
+    const { replica } = await get("/api/traces", { limit: 1 }, signal);
+    fill(main, back(), h("h1", null, "Trace"), keeper && keeper !== replica
+      ? empty(`The replica ${keeper} keeps this trace`, `This page is of ${replica ?? "a gateway without replicas"}. Open the link at that replica.`)
+      : empty("This trace has been evicted", error.message));
     return;
   }
   live.on("traces", ({ traces }) => {
@@ -65,7 +69,7 @@ function page(main, id, spans, { opened, target, signal }) {
     h("div", { class: "legend", "aria-hidden": "true" }, ["server", "client", "internal"].map((kind) => h("span", { class: `key ${kind}` }, KINDS[kind])), h("span", { class: "key failed" }, "failed")),
     h("div", { class: "waterfall card" }, scale(total), h("ol", { class: "spans", "aria-label": "Spans" },
       spans.map((span) => item(span, start, total, opened)))),
-    h("section", { class: "after" }, payload(own), serverLog(own, signal), alike(id, top, signal)));
+    h("section", { class: "after" }, content(own), serverLog(own, signal), alike(id, top, signal)));
   if (focused) document.getElementById(focused)?.focus();
 }
 
@@ -86,6 +90,15 @@ function failure(spans) {
   return failed ? h("p", { class: "error-text words" }, failed.message) : null;
 }
 
+/** The content of the call, or why there is none. */
+function content(spans) {
+  const shown = payload(spans);
+  if (shown.length === 0) {
+    return hasContent(spans[0]) ? h("p", { class: "note" }, "Arguments and results of this call are not kept: telemetry.content, or content of its server or endpoint, is off. ", mayChange() ? h("a", { href: "#/traces" }, "Keep it for a time") : null) : null;
+  }
+  return [mayChange() ? null : onlyOperators("read what was sent and answered"), shown];
+}
+
 /** Links and buttons that repeat the call. */
 function again(call, target) {
   if (!call) return null;
@@ -94,7 +107,7 @@ function again(call, target) {
     mayChange() ? h("a", { class: "button", href: replayAddress(call) }, "Replay in the form") : null,
     isHttp ? copyButton("Copy as curl", asCurl(call, target.endpoint, target.needsToken)) : null,
     copyButton("Copy as command", asCommand(call)),
-    call.isKnown ? null : h("span", { class: "note" }, "without its arguments, which are not recorded"),
+    call.isKnown ? null : h("span", { class: "note" }, "without its arguments, which are not kept whole or not for you to read"),
     call.isMasked ? h("span", { class: "note" }, "with [redacted] in place of secrets") : null);
 }
 

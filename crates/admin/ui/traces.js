@@ -3,8 +3,10 @@
 import { get } from "./api.js";
 import { badge, empty, fill, h } from "./dom.js";
 import { clock, count, duration, plural } from "./format.js";
+import { keepContent } from "./keep-content.js";
 import * as live from "./live.js";
 import { running } from "./running.js";
+import { mayChange } from "./sign-in.js";
 import { addressOf, filterForm, filtersOf, isFiltered, parametersOf } from "./trace-filters.js";
 
 const PAGE = 100;
@@ -28,7 +30,10 @@ class Page {
   async begin() {
     const [first, now] = await Promise.all([this.fetch(), get("/api/overview", {}, this.signal)]);
     this.recording = first.recording;
-    fill(this.main, h("h1", null, "Traces"), running(this.signal), this.form(now.backends.map((one) => one.name)), this.table());
+    this.replica = first.replica;
+    const names = now.backends.map((one) => one.name);
+    const keep = mayChange() ? await keepContent(names, this.signal) : null;
+    fill(this.main, h("h1", null, "Traces"), running(this.signal), this.form(names), keep, this.table());
     this.take(first, true);
     live.on("traces", ({ traces: ended }) => this.heard(ended), this.signal);
     live.on("missed", () => this.paused || this.reload(), this.signal);
@@ -73,7 +78,7 @@ class Page {
     const shown = sorted.slice(0, MOST);
     const longest = Math.max(1, ...shown.map((one) => one.durationMs));
     const focused = document.activeElement?.getAttribute?.("href");
-    fill(this.rows, shown.map((one) => row(one, longest)));
+    fill(this.rows, shown.map((one) => row(one, longest, linkTo(one.traceId, this.replica))));
     // The rows are new elements: move the focus to the row that had it.
     if (focused) [...this.rows.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
     this.status.textContent = plural(shown.length, "trace");
@@ -115,7 +120,10 @@ class Page {
       this.typing = setTimeout(() => this.reload(), TYPING);
       return;
     }
-    for (const one of ended) this.add(one);
+    for (const one of ended) {
+      if (one.own) this.known.delete(one.traceId);
+      else this.add(one);
+    }
     this.show();
   }
 
@@ -127,26 +135,32 @@ class Page {
   }
 }
 
-function row(one, longest) {
+/** The address of a trace, with the replica that keeps it. */
+function linkTo(id, replica) {
+  return `#/traces/${id}${replica ? `?replica=${encodeURIComponent(replica)}` : ""}`;
+}
+
+function row(one, longest, address) {
   const bar = h("span", { class: "meter", "aria-hidden": "true" });
   const part = h("span", null);
   part.style.width = `${Math.max(2, (Math.sqrt(one.durationMs) / Math.sqrt(longest)) * 100)}%`;
   bar.append(part);
   const open = (event) => {
-    if (!event.target.closest("a")) location.hash = `#/traces/${one.traceId}`;
+    if (!event.target.closest("a")) location.hash = address;
   };
   // Explicit roles keep the table readable for screen readers where narrow windows turn rows into
   // blocks.
   const cells = [
     h("td", { class: "number" }, clock(one.startMs)),
-    h("th", { scope: "row", class: "words" }, h("a", { href: `#/traces/${one.traceId}` }, one.name),
+    h("th", { scope: "row", class: "words" }, h("a", { href: address }, one.name),
       one.message ? h("div", { class: "note error-text two-lines" }, one.message) : null,
       one.attempts > 1 ? h("span", { class: "note" }, ` ${count(one.attempts)} attempts since ${clock(one.firstMs)}`) : null),
     h("td", { class: "words narrow wide-only" }, one.client ?? "–", one.principal ? h("span", { class: "note" }, ` ${one.principal}`) : null),
     h("td", { class: "wide-only" }, one.backends.map((name) => [h("span", { class: "chip" }, name), " "])),
     h("td", { class: "right number wide-only" }, one.spans),
     h("td", { class: "right number" }, bar, h("span", { class: "took" }, duration(one.durationMs))),
-    h("td", null, one.error ? badge("bad", one.error, "down") : badge("good", "ok", "ready")),
+    h("td", null, one.error ? [badge("bad", one.error, "down"), " ", h("span", { class: "note" }, one.side)]
+      : one.ended || one.own ? badge("good", "ok", "ready") : badge("", "not over", "connecting")),
   ];
   for (const cell of cells) cell.setAttribute("role", cell.tagName === "TH" ? "rowheader" : "cell");
   return h("tr", { role: "row", onclick: open, class: one.error ? "failed" : "" }, cells);

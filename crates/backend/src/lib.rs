@@ -48,5 +48,5 @@ pub use repeats::Repeats;
 pub use settings::{
     BackendLimits, BackendSettings, BackendTimeouts, Endpoints, EraChoice, HealthPolicy,
     KnownServer, Landlock, ProcessPolicy, RetryDelays, Sandbox, Secret, Serves, SessionPolicy,
-    TelemetrySettings, TransportSettings,
+    TransportSettings,
 };

@@ -16,7 +16,7 @@ pub use fanlight_config::settings::{
 use fanlight_fair::limit;
 use fanlight_protocol::Revision;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
-use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry};
+use fanlight_telemetry::{BackendInfo, BackendTelemetry, Endpoint, Telemetry};
 
 use crate::credentials::CredentialSource;
 use crate::memory::MessageMemory;
@@ -55,8 +55,8 @@ pub struct BackendSettings {
     pub limits: BackendLimits,
     /// The memory for the messages of all servers.
     pub memory: MessageMemory,
-    /// Settings for traces and metrics of the server.
-    pub telemetry: TelemetrySettings,
+    /// The recorder of traces and metrics.
+    pub telemetry: Telemetry,
     /// Seals the ids of tasks that Fanlight makes for its clients.
     pub handles: Arc<HandleSeal>,
     /// The server's other endpoints, if it has several.
@@ -91,11 +91,7 @@ impl BackendSettings {
             timeouts,
             limits,
             memory: _,
-            telemetry:
-                TelemetrySettings {
-                    telemetry: _,
-                    content,
-                },
+            telemetry: _,
             handles: _,
             endpoints,
             repeats,
@@ -112,7 +108,6 @@ impl BackendSettings {
             && *health == other.health
             && *timeouts == other.timeouts
             && *limits == other.limits
-            && *content == other.telemetry.content
             && *endpoints == other.endpoints
             && repeats.is_some() == other.repeats.is_some()
             && *is_asked_for_safe == other.is_asked_for_safe
@@ -134,27 +129,16 @@ impl PartialEq for KnownServer {
     }
 }
 
-/// Settings for traces and metrics of a server.
-#[derive(Clone, Debug)]
-#[cfg_attr(any(test, feature = "test-support"), derive(Default))]
-pub struct TelemetrySettings {
-    /// The recorder.
-    pub telemetry: Telemetry,
-    /// The recorded parts of tool calls.
-    pub content: ContentPolicy,
-}
-
-impl TelemetrySettings {
-    /// The attributes of spans and counters of the server called `name`.
-    pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
-        let endpoint = endpoint_of(transport);
-        let Self { telemetry, content } = self;
-        telemetry.backend(BackendInfo {
-            name: name.to_owned(),
-            endpoint,
-            content,
-        })
-    }
+/// The attributes of spans and the counters of the server called `name`.
+pub(crate) fn telemetry_of(
+    telemetry: &Telemetry,
+    name: &str,
+    transport: &TransportSettings,
+) -> BackendTelemetry {
+    telemetry.backend(BackendInfo {
+        name: name.to_owned(),
+        endpoint: endpoint_of(transport),
+    })
 }
 
 /// The server's address in spans.

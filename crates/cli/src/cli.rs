@@ -695,7 +695,10 @@ pub struct TracesArgs {
     /// How many traces to list at most
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=500))]
     pub limit: u16,
-    /// Print the API's JSON: a list, or one trace as OTLP-JSON
+    /// Print a line for each call that ends, until Ctrl-C
+    #[arg(long, conflicts_with_all = ["trace_id", "limit", "since", "sort"])]
+    pub follow: bool,
+    /// Print the API's JSON: a list, one trace as OTLP-JSON, or a line for each call
     #[arg(long)]
     pub json: bool,
 }

@@ -8,7 +8,7 @@ use fanlight_otlp::{
     sampling_from_env,
 };
 use fanlight_telemetry::metrics::MetricLimits;
-use fanlight_telemetry::{FileSettings, RingLimits, Settings, Telemetry};
+use fanlight_telemetry::{ContentSettings, FileSettings, RingLimits, Settings, Telemetry};
 use tracing::{info, warn};
 
 use crate::cli::TraceArgs;
@@ -19,7 +19,12 @@ use crate::observe::style::Style;
 use crate::observe::{spans, waterfall};
 
 /// Starts telemetry within the runtime. [`end`] delivers what is queued.
-pub fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Telemetry, Guard), Failure> {
+pub fn start(
+    config: &Config,
+    content: ContentSettings,
+    args: &TraceArgs,
+    log: &Log,
+) -> Result<(Telemetry, Guard), Failure> {
     let usage = |error: fanlight_otlp::SettingsError| Failure::usage(error);
     let export = ExportSettings::from_env(collector(config), variable).map_err(usage)?;
     let resource = resource_from_env(variable);
@@ -47,6 +52,7 @@ pub fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Telemetry,
         propagators,
         resource,
         service_version: env!("CARGO_PKG_VERSION").to_owned(),
+        content,
         dropped_log_lines: log.dropped(),
     };
     fanlight_otlp::start(settings, &export).map_err(Failure::other)

@@ -61,7 +61,7 @@ pub use model::limits::{Limits, Timeouts};
 pub use model::listener::{ClientAuthChoice, Tls, scheme};
 pub use model::notify::NotifyOptions;
 pub use model::operators::access::AdminRoles;
-pub use model::operators::{Admin, Telemetry, TrustChoice};
+pub use model::operators::{Admin, ContentChoice, Telemetry, TrustChoice};
 pub use model::pins::{PinMode, PinOptions};
 pub use model::policy::{AllowedClients, PolicyDefault, PolicyOptions};
 pub use model::rates::{Frequency, RateDimension, RateMatch, RateRule, WithoutValkey};

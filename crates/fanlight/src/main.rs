@@ -4,6 +4,7 @@
 mod admin;
 mod assembly;
 mod auth;
+mod content;
 mod files;
 mod guard;
 mod listening;

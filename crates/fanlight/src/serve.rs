@@ -52,7 +52,7 @@ use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, 
 use crate::service_manager::{self, Sockets};
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
-use crate::{admin, auth, files, listening, protection, reload, standard_io};
+use crate::{admin, auth, content, files, listening, protection, reload, standard_io};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(
@@ -371,7 +371,7 @@ impl Services {
         shutdown: &CancellationToken,
     ) -> Result<Self, Failure> {
         let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
-        let (telemetry, exports) = telemetry::start(config, trace, log)?;
+        let (telemetry, exports) = telemetry::start(config, content::settings(config), trace, log)?;
         let replicas = plan.replicas.clone().map(|replicas| {
             let keeping = replicas.start(shutdown.clone());
             (replicas, keeping)

@@ -11,7 +11,7 @@ use fanlight_cli::list_state::{ListState, ServerLists};
 use fanlight_cli::rewriting::{approval, canary_rule, filter, rewriting};
 use fanlight_cli::server_credentials::{ServerCredentials, are_same};
 use fanlight_cli::users::Users;
-use fanlight_config::{Config, Server, ServerAuth};
+use fanlight_config::{Config, ContentChoice, Server, ServerAuth};
 use fanlight_gateway::versions::{MirrorSettings, VersionSettings, Versions};
 use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, Rewriting};
 use fanlight_telemetry::Telemetry;
@@ -204,7 +204,10 @@ impl Servers {
             });
             let mirror = server.mirror.as_ref().and_then(|mirror| {
                 let (_, client) = named(&mirror.server)?;
-                let (share, keeps_values) = (mirror.share.as_f64(), server.records_content);
+                let (share, keeps_values) = (
+                    mirror.share.as_f64(),
+                    server.content == Some(ContentChoice::On),
+                );
                 Some(MirrorSettings {
                     client,
                     share,

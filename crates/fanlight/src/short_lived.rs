@@ -21,8 +21,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::assembly::Assembly;
-use crate::auth;
 use crate::wiring::frontend_settings;
+use crate::{auth, content};
 
 /// Starts an assembly, runs `command` with it and stops it. Prints the failures of servers that do
 /// not start before the command runs.
@@ -42,7 +42,12 @@ pub(crate) async fn with_traced_assembly<T>(
     config: &Config,
     command: impl AsyncFnOnce(&Assembly, &Telemetry) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let (telemetry, guard) = telemetry::start(config, &TraceArgs::default(), &Log::Direct)?;
+    let (telemetry, guard) = telemetry::start(
+        config,
+        content::settings(config),
+        &TraceArgs::default(),
+        &Log::Direct,
+    )?;
     let result = observed(config, &telemetry, async |assembly| {
         inspect::complain(&assembly.gateway);
         command(assembly, &telemetry).await

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
     BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, MessageMemory, ProcessPolicy,
-    Repeats, Serves, SystemNames, TelemetrySettings,
+    Repeats, Serves, SystemNames,
 };
 use fanlight_canonical::HandleSeal;
 use fanlight_cli::memory::budgets;
@@ -22,7 +22,7 @@ use fanlight_frontend::{
 };
 use fanlight_record::AuditLog;
 use fanlight_replicas::keys;
-use fanlight_telemetry::{ContentPolicy, Telemetry, TrustInbound};
+use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio_util::sync::CancellationToken;
 
 use crate::guard;
@@ -129,13 +129,7 @@ pub(crate) fn backend_settings(
             ..BackendLimits::default()
         },
         memory: memory.clone(),
-        telemetry: TelemetrySettings {
-            telemetry: telemetry.clone(),
-            content: ContentPolicy {
-                arguments: server.records_content,
-                results: server.records_content,
-            },
-        },
+        telemetry: telemetry.clone(),
         handles: Arc::clone(handles),
         endpoints: server.endpoints.clone(),
         repeats: server.repeats_safe.then(Repeats::default),

@@ -45,14 +45,12 @@ pub(crate) fn begin_read(
         "uri" => params.uri(),
         _ => None,
     });
-    begin_of(
-        settings,
-        request,
-        &subject,
-        params.meta.whole(),
-        endpoint,
-        facts,
-    )
+    let meta = params.meta.whole();
+    let span = begin_of(settings, request, &subject, meta, endpoint, facts);
+    if let Some(state) = params.request_state() {
+        span.set_continued(&state);
+    }
+    span
 }
 
 fn begin_of(

@@ -20,8 +20,8 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use fanlight_otlp::{ExportSettings, OtlpProtocol, OtlpTarget, TlsFiles};
 use fanlight_protocol::{Json, Method, Revision};
 use fanlight_telemetry::{
-    Arrival, BackendInfo, BackendTelemetry, Carriers, ContentPolicy, Departure, Endpoint, Moment,
-    Network, Outcome, Parent, Settings, Target, Telemetry,
+    Arrival, BackendInfo, BackendTelemetry, Carriers, Departure, Endpoint, Moment, Network,
+    Outcome, Parent, Settings, Target, Telemetry,
 };
 
 criterion_group!(
@@ -108,7 +108,6 @@ fn run(criterion: &mut Criterion, what: &str, telemetry: &Telemetry) {
             host: "127.0.0.1".to_owned(),
             port: 8080,
         },
-        content: ContentPolicy::default(),
     });
     let meta = Json::literal(
         r#"{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}"#,

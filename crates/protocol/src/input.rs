@@ -19,7 +19,8 @@ pub const MAX_INPUT_ROUNDS: usize = 8;
 pub struct InputRequired {
     /// `requestState`, as written.
     pub state: Option<Json>,
-    requests: Option<Json>,
+    /// `inputRequests`, as written.
+    pub requests: Option<Json>,
 }
 
 /// One of the `inputRequests`.

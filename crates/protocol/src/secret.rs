@@ -73,6 +73,15 @@ impl Members {
         }
     }
 
+    /// The same for an object that was cut, so that a name may be missing.
+    #[must_use]
+    pub fn hiding_values(self) -> Self {
+        Self {
+            names_secret: true,
+            ..self
+        }
+    }
+
     /// Whether the member with this name and value is secret.
     pub fn hide(self, name: &str, value: &Json) -> bool {
         if self.is_pair && is_one_of(name, NAMES) {

@@ -18,15 +18,6 @@ use crate::names::{
 };
 use crate::subject::Target;
 
-/// The content of tool calls that Fanlight records. By default it records none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ContentPolicy {
-    /// Whether to record the arguments of tool calls.
-    pub arguments: bool,
-    /// Whether to record the results of tool calls.
-    pub results: bool,
-}
-
 /// How Fanlight reaches a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
@@ -48,8 +39,6 @@ pub struct BackendInfo {
     pub name: String,
     /// How Fanlight reaches the server.
     pub endpoint: Endpoint,
-    /// The content of calls that Fanlight records.
-    pub content: ContentPolicy,
 }
 
 /// The telemetry of one server. Cheap to clone.
@@ -62,7 +51,6 @@ pub(crate) struct Shared {
     /// The attributes of every span of the server.
     pub(crate) attributes: Vec<KeyValue>,
     pub(crate) transport: Transport,
-    pub(crate) content: ContentPolicy,
     /// The registry of metrics; `None` if nothing is counted.
     pub(crate) registry: Option<Arc<Metrics>>,
     pub(crate) metrics: Arc<BackendMetrics>,
@@ -83,12 +71,10 @@ impl BackendTelemetry {
             Endpoint::Http { host, port } => Some((Arc::from(host), port)),
             Endpoint::Stdio => None,
         });
-        let content = info.content;
         Self(Arc::new(Shared {
             name,
             attributes,
             transport,
-            content,
             registry,
             metrics,
         }))
@@ -99,7 +85,6 @@ impl BackendTelemetry {
     pub fn of_replica(&self, endpoint: &Endpoint, address: Option<SocketAddr>) -> Self {
         let Shared {
             name,
-            content,
             registry,
             metrics,
             ..
@@ -116,7 +101,6 @@ impl BackendTelemetry {
             name: Arc::clone(name),
             attributes,
             transport,
-            content: *content,
             registry: registry.clone(),
             metrics: Arc::clone(metrics),
         }))

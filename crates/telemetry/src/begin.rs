@@ -18,12 +18,12 @@ impl Parent {
             return ClientSpan::off(self.clone(), Some(backend.clone()));
         }
         let began = self.now();
-        let policy = backend.shared().content;
-        if (policy.arguments || policy.results)
-            && content::has_content(message.method)
-            && let Some(above) = self.record()
+        if content::has_content(message.method)
+            && let (Some(above), Some(recorder)) = (self.record(), self.recorder())
         {
-            above.update(|fields| fields.optional().content = Some(policy));
+            let (rules, endpoint) = (&recorder.content, above.endpoint());
+            let endpoint = endpoint.as_deref().unwrap_or_default();
+            above.keep_content(rules.choose(&backend.shared().name, endpoint), rules.most);
         }
         let span = self.begin(|| ClientSpan::start(Some(backend), message, began));
         ClientSpan::new(span, self.clone(), Some(backend), message, began)

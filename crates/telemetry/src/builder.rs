@@ -8,10 +8,11 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator, SpanExporter};
 
 use crate::console::Console;
+use crate::content_rules::ContentRules;
 use crate::file::TraceFile;
 use crate::metrics::Metrics;
 use crate::pipeline::{BatchExport, Pipeline, Recorder};
-use crate::ring::Ring;
+use crate::ring::{Ring, RingLimits};
 use crate::running::Running;
 use crate::settings::{BatchSettings, Settings};
 use crate::telemetry::{Guard, Telemetry};
@@ -19,6 +20,9 @@ use crate::worker::{Worker, Write};
 
 /// Spans that wait for the console, and for the file; further ones are dropped and counted.
 const SPAN_QUEUE: usize = 4096;
+
+/// The limit of the bytes of content that one call keeps, if there is no ring.
+const MOST_CONTENT: usize = 1 << 20;
 
 /// Why telemetry did not start.
 #[derive(Debug, thiserror::Error)]
@@ -96,11 +100,14 @@ impl Builder {
         // Spans that nobody would get are not recorded.
         let recorder = (!pipeline.is_empty()).then(|| {
             let (sampling, propagators) = (settings.sampling, settings.propagators);
+            let most = settings.ring.map_or(MOST_CONTENT, RingLimits::of_trace);
+            let content = ContentRules::new(settings.content, most);
             Arc::new(Recorder {
                 pipeline,
                 sampling,
                 propagators,
                 running: Running::default(),
+                content,
                 is_delivered,
             })
         });

@@ -4,9 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use fanlight_protocol::Method;
 use fanlight_protocol::message::Notification;
 
 use crate::active::{ActiveSpan, Ancestor};
+use crate::content::ContentKind;
 use crate::current::{self, Ids};
 use crate::event::Event;
 use crate::inbound::HeaderContext;
@@ -61,10 +63,18 @@ impl Parent {
 
     /// Adds an event for a notification of the call. Only progress and log messages have events.
     pub fn notified(&self, notification: &Notification) {
-        if let Some(event) = Event::of(notification)
-            && let Some(span) = self.record()
+        let Some((event, span)) = Event::of(notification).zip(self.record()) else {
+            return;
+        };
+        if span.event(event)
+            && span.content.get().is_some()
+            && let Some(params) = notification.params()
         {
-            span.event(event);
+            let kind = match notification.method {
+                Method::Progress => ContentKind::Progress,
+                _ => ContentKind::Log,
+            };
+            span.keep(span.start.began.later().wall(), kind, &params);
         }
     }
 
@@ -122,6 +132,14 @@ impl Parent {
     pub fn continues(&self, first: &Self) {
         if let (Some(span), Some(first)) = (self.record(), first.record()) {
             span.update(|fields| fields.optional().first_round = Some(first.trace_id()));
+        }
+    }
+
+    /// Records that the request has waited for an approval since this moment.
+    pub fn waited_since(&self, began: Moment) {
+        if let Some(span) = self.record() {
+            let wait = (began.wall(), began.elapsed());
+            span.update(|fields| fields.optional().waits.push(wait));
         }
     }
 

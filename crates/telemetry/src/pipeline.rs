@@ -15,11 +15,13 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanExporter, SpanProcessor as _,
 };
 
+use crate::content_rules::ContentRules;
 use crate::metrics::{DropReason, Metrics};
 use crate::record::Record;
 use crate::ring::Ring;
 use crate::running::Running;
 use crate::settings::{BatchSettings, Propagators, Sampling};
+use crate::span_data::mask_content;
 use crate::worker::Worker;
 
 /// The least time in which a writer may write its queue at shutdown. There is no option: a shorter
@@ -151,7 +153,7 @@ impl BatchExport {
             self.metrics.span_dropped(DropReason::QueueFull, 1);
             return;
         }
-        self.processor.on_end(span.to_span_data());
+        self.processor.on_end(span.to_exported());
     }
 }
 
@@ -164,7 +166,8 @@ struct Counted<E> {
 }
 
 impl<E: SpanExporter> SpanExporter for Counted<E> {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+    async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
+        batch.iter_mut().for_each(mask_content);
         let count = batch.len();
         self.queued.fetch_sub(count, Ordering::Relaxed);
         let result = self.exporter.export(batch).await;
@@ -194,6 +197,8 @@ pub(crate) struct Recorder {
     pub(crate) pipeline: Pipeline,
     pub(crate) sampling: Sampling,
     pub(crate) propagators: Propagators,
+    /// The rules for the content of calls.
+    pub(crate) content: ContentRules,
     /// The running requests of clients.
     pub(crate) running: Running,
     /// Whether spans leave the process, to a collector, a file or the terminal. If they stay in the

@@ -5,8 +5,8 @@
 //! more than a name. The span of the OpenTelemetry SDK is made on demand (`span_data`).
 
 use std::mem::size_of;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
@@ -15,8 +15,9 @@ use opentelemetry::trace::{SpanId, TraceId};
 use parking_lot::Mutex;
 use smol_str::SmolStr;
 
-use crate::backend::{BackendTelemetry, ContentPolicy};
+use crate::backend::BackendTelemetry;
 use crate::client_name::ClientName;
+use crate::content::{CallContent, Choice};
 use crate::context::TraceContext;
 use crate::error_type::{ErrorType, Outcome};
 use crate::event::Event;
@@ -24,6 +25,7 @@ use crate::inbound::HeaderContext;
 use crate::message::{Moment, Network};
 use crate::names::Kind;
 use crate::rewritten::Rewritten;
+use crate::rounds::StateId;
 use crate::stored::{SessionId, StoredId};
 use crate::subject::Subject;
 use crate::text::truncated;
@@ -53,6 +55,8 @@ pub(crate) struct Record {
     pub(crate) baggage: Option<Arc<str>>,
     /// The context of the client's headers. Fanlight forwards it if spans do not leave the process.
     pub(crate) forwarded: Option<Arc<HeaderContext>>,
+    /// The content of the span's call, unless none is kept.
+    pub(crate) content: OnceLock<Arc<CallContent>>,
     /// [`CANCELLED`], [`BY_OPERATOR`] and [`ENDED`].
     flags: AtomicU8,
     /// The lock is held only to read or set fields.
@@ -104,8 +108,6 @@ pub(crate) struct SpanFields {
 pub(crate) struct OptionalFields {
     pub(crate) events: Vec<(SystemTime, Event)>,
     pub(crate) dropped_events: u32,
-    pub(crate) arguments: Option<String>,
-    pub(crate) result: Option<String>,
     /// The decision of the policy about the request, and which policies decided.
     pub(crate) policy: Option<String>,
     /// The gate that refused the request.
@@ -116,17 +118,16 @@ pub(crate) struct OptionalFields {
     pub(crate) canary: Option<String>,
     /// The result of a copied request.
     pub(crate) mirror: Option<String>,
-    /// The arguments of a prompt.
-    pub(crate) variables: Vec<(String, String)>,
-    /// The content of the call to record. It is known once the call has found its server.
-    pub(crate) content: Option<ContentPolicy>,
     pub(crate) message: Option<String>,
-    /// The spans that the server returned, as JSON. They are not an attribute, so they are not
-    /// exported.
-    pub(crate) server_spans: Option<Arc<str>>,
     pub(crate) endpoint: Option<Arc<str>>,
     /// The trace of the call's first round, if the request is a further one.
     pub(crate) first_round: Option<TraceId>,
+    /// The state that the answer gives to the client, if it asks for input.
+    pub(crate) issued: Option<StateId>,
+    /// The state that the request brings back from the answer to the round before it.
+    pub(crate) continued: Option<StateId>,
+    /// The times during which the request waited for an approval.
+    pub(crate) waits: Vec<(SystemTime, Duration)>,
 }
 
 impl Record {
@@ -144,6 +145,7 @@ impl Record {
             parent,
             baggage,
             forwarded,
+            content: OnceLock::new(),
             flags,
             fields,
         }
@@ -161,19 +163,38 @@ impl Record {
         }
     }
 
-    /// The content of the call to record, once it is known.
-    pub(crate) fn content(&self) -> Option<ContentPolicy> {
-        self.fields
-            .lock()
-            .optional
-            .as_ref()
-            .and_then(|optional| optional.content)
+    /// Begins to keep the content of the call that the span belongs to, as far as `choice` allows.
+    pub(crate) fn keep_content(&self, choice: Choice, most: usize) {
+        match self.content.get() {
+            Some(content) => content.narrow(choice),
+            None if choice == Choice::default() => {}
+            None => {
+                let owner = self.context.span_id();
+                let _ = self
+                    .content
+                    .set(Arc::new(CallContent::new(owner, choice, most)));
+            }
+        }
     }
 
-    pub(crate) fn event(&self, event: impl FnOnce() -> Event) {
+    /// The path of the endpoint that received the request, unless this is the default one.
+    pub(crate) fn endpoint(&self) -> Option<Arc<str>> {
+        self.fields.lock().optional.as_ref()?.endpoint.clone()
+    }
+
+    /// The content of the call whose request is this span.
+    pub(crate) fn own_content(&self) -> Option<&Arc<CallContent>> {
+        let content = self.content.get();
+        content.filter(|content| content.owner == self.context.span_id())
+    }
+
+    /// Adds an event, up to the limit. Returns whether there was room.
+    pub(crate) fn event(&self, event: impl FnOnce() -> Event) -> bool {
+        let mut has_room = false;
         self.update(|fields| {
             let optional = fields.optional();
-            if optional.events.len() < MOST_EVENTS {
+            has_room = optional.events.len() < MOST_EVENTS;
+            if has_room {
                 optional
                     .events
                     .push((self.start.began.later().wall(), event()));
@@ -181,6 +202,7 @@ impl Record {
                 optional.dropped_events = optional.dropped_events.saturating_add(1);
             }
         });
+        has_room
     }
 
     pub(crate) fn cancel(&self) {
@@ -253,7 +275,10 @@ impl Record {
         {
             fields.optional().message = Some(truncated(message, LONGEST_MESSAGE).to_owned());
         }
-        let (size, waker) = (self.size(&fields), fields.waker.take());
+        let has_failed = fields.error.is_some();
+        let content = self.own_content();
+        let content = content.map_or(0, |content| content.close(has_failed));
+        let (size, waker) = (self.size(&fields) + content, fields.waker.take());
         self.flags.fetch_or(ENDED, Ordering::Relaxed);
         drop(fields);
         // Dropping a waker may drop its task.
@@ -315,19 +340,7 @@ impl OptionalFields {
     fn size(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let events = self.events.capacity() * size_of::<(SystemTime, Event)>();
-        let spans = self.server_spans.as_ref().map_or(0, |spans| spans.len());
-        let variables: usize = self
-            .variables
-            .iter()
-            .map(|(name, value)| name.len() + value.len())
-            .sum();
-        size_of::<Self>()
-            + events
-            + spans
-            + variables
-            + text(&self.arguments)
-            + text(&self.result)
-            + text(&self.message)
+        size_of::<Self>() + events + text(&self.message)
     }
 }
 

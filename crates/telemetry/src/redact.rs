@@ -1,46 +1,50 @@
-//! Removes secrets from arguments and results before they are recorded, and shortens them.
+//! Removes secrets from content that somebody reads.
 //!
 //! [`secret`] recognizes them by names and shapes. A secret in free text cannot be recognized.
-//! Therefore content is not recorded by default.
+//! Therefore only operators read content.
+
+use std::borrow::Cow;
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{Kind, quote};
-use fanlight_protocol::secret::{self, is_secret};
+use fanlight_protocol::secret;
 
+use crate::cut_json;
 use crate::text::truncated;
 
 const BLANK: &str = "[redacted]";
-const CUT: &str = "…";
+/// The nesting limit of kept content: the limit of an answer, which contains it.
+const NESTING: usize = 512;
 
-/// `content` without secrets, limited to about `longest` bytes.
-pub(crate) fn redacted(content: &Json, longest: usize) -> String {
-    let mut out = Vec::with_capacity(content.bytes().len().min(longest) + CUT.len());
-    write(&mut out, content, longest);
-    let mut text = String::from_utf8_lossy(&out).into_owned();
-    if text.len() > longest {
-        let end = (0..=longest)
-            .rev()
-            .find(|end| text.is_char_boundary(*end))
-            .unwrap_or(0);
-        text.truncate(end);
-        text.push_str(CUT);
+/// The JSON text without secrets. If only its beginning is given, the result has the values before
+/// the cut.
+pub(crate) fn redacted(text: &str) -> String {
+    let parse = |text: &str| Json::parse(text.to_owned().into(), NESTING).ok();
+    let mut out = Vec::with_capacity(text.len());
+    match parse(text) {
+        Some(whole) => write(&mut out, &whole, false),
+        None => match parse(&cut_json::completed(text)) {
+            Some(start) => write(&mut out, &start, true),
+            None => write_blank(&mut out),
+        },
     }
-    text
+    String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The limit of the members that [`redacted_members`] reads, and of the characters of a name.
+/// The limit of the members that [`members`] reads, and of the characters of a name.
 const MEMBERS: (usize, usize) = (32, 64);
 
-/// The members of an object without secrets. Each value is a text of at most `longest` bytes.
-pub(crate) fn redacted_members(content: &Json, longest: usize) -> Vec<(String, String)> {
-    let members = content.members().take(MEMBERS.0).filter_map(|member| {
-        let name = member.name(content)?;
-        let value = content.slice(member.value);
-        let text = match value.as_str() {
-            _ if is_secret(&name) => BLANK.to_owned(),
-            Some(text) => truncated(&redacted_text(&text), longest).to_owned(),
-            None => redacted(&value, longest),
-        };
+/// The members of an object, as texts.
+pub(crate) fn members(object: &str) -> Vec<(String, String)> {
+    let Ok(object) = Json::parse(object.to_owned().into(), NESTING) else {
+        return Vec::new();
+    };
+    let members = object.members().take(MEMBERS.0).filter_map(|member| {
+        let name = member.name(&object)?;
+        let value = object.slice(member.value);
+        let text = value
+            .as_str()
+            .map_or(value.as_text().into(), Cow::into_owned);
         Some((truncated(&name, MEMBERS.1).to_owned(), text))
     });
     members.collect()
@@ -51,34 +55,25 @@ pub(crate) fn redacted_text(text: &str) -> String {
     secret::without_secrets(text, BLANK).unwrap_or_else(|| text.to_owned())
 }
 
-/// Writes a value, and stops soon after `longest` bytes. The parser has already limited the nesting
-/// of `value`.
-fn write(out: &mut Vec<u8>, value: &Json, longest: usize) {
+/// Writes a value. If it was cut, its last part is incomplete.
+fn write(out: &mut Vec<u8>, value: &Json, is_cut: bool) {
     match value.kind() {
-        Kind::Object => write_object(out, value, longest),
-        Kind::Array => write_array(out, value, longest),
-        Kind::String => write_string(out, value, longest),
-        _ => {
-            let bytes = value.bytes();
-            out.extend_from_slice(
-                bytes
-                    .get(..bytes.len().min(longest + 1))
-                    .unwrap_or_default(),
-            );
-        }
+        Kind::Object => write_object(out, value, is_cut),
+        Kind::Array => write_array(out, value, is_cut),
+        Kind::String => write_string(out, value),
+        _ => out.extend_from_slice(value.bytes()),
     }
 }
 
-fn write_object(out: &mut Vec<u8>, value: &Json, longest: usize) {
-    let secret_members = secret::Members::of(value);
+fn write_object(out: &mut Vec<u8>, value: &Json, is_cut: bool) {
+    let mut secret_members = secret::Members::of(value);
+    if is_cut {
+        // The name of a value may have been cut off.
+        secret_members = secret_members.hiding_values();
+    }
     out.push(b'{');
-    for (index, member) in value.members().enumerate() {
-        if out.len() > longest {
-            return;
-        }
-        if index > 0 {
-            out.push(b',');
-        }
+    let mut members = value.members().peekable();
+    while let Some(member) = members.next() {
         out.extend_from_slice(value.bytes().get(member.key.clone()).unwrap_or_default());
         out.push(b':');
         let inner = value.slice(member.value.clone());
@@ -86,30 +81,33 @@ fn write_object(out: &mut Vec<u8>, value: &Json, longest: usize) {
         let is_hidden = member
             .name(value)
             .is_none_or(|name| secret_members.hide(&name, &inner));
+        let has_more = members.peek().is_some();
         if is_hidden {
             write_blank(out);
         } else {
-            write(out, &inner, longest);
+            write(out, &inner, is_cut && !has_more);
+        }
+        if has_more {
+            out.push(b',');
         }
     }
     out.push(b'}');
 }
 
-fn write_array(out: &mut Vec<u8>, value: &Json, longest: usize) {
+fn write_array(out: &mut Vec<u8>, value: &Json, is_cut: bool) {
     let mut secret_elements = secret::Elements::of(value);
     out.push(b'[');
-    for (index, element) in value.elements().enumerate() {
-        if out.len() > longest {
-            return;
-        }
-        if index > 0 {
-            out.push(b',');
-        }
+    let mut elements = value.elements().peekable();
+    while let Some(element) = elements.next() {
         let element = value.slice(element);
+        let has_more = elements.peek().is_some();
         if secret_elements.hide(&element) {
             write_blank(out);
         } else {
-            write(out, &element, longest);
+            write(out, &element, is_cut && !has_more);
+        }
+        if has_more {
+            out.push(b',');
         }
     }
     out.push(b']');
@@ -119,29 +117,14 @@ fn write_blank(out: &mut Vec<u8>) {
     out.extend_from_slice(&quote(BLANK));
 }
 
-/// Writes a string. It reads only the beginning that can be shown. A text without secrets keeps its
-/// escapes.
-fn write_string(out: &mut Vec<u8>, value: &Json, longest: usize) {
-    let bytes = value.bytes();
-    let shown = bytes
-        .get(..bytes.len().min(longest + 1))
-        .unwrap_or_default();
+/// Writes a string. A text without secrets keeps its escapes.
+fn write_string(out: &mut Vec<u8>, value: &Json) {
     let Some(text) = value.as_str() else {
         return write_blank(out);
     };
-    let end = (0..=text.len().min(longest))
-        .rev()
-        .find(|end| text.is_char_boundary(*end))
-        .unwrap_or(0);
-    match secret::without_secrets(text.get(..end).unwrap_or_default(), BLANK) {
-        // The text is already too long without its last part, which was not read.
-        Some(clean) => {
-            out.extend_from_slice(&quote(&clean));
-            if end < text.len() {
-                out.resize(out.len().max(longest + 1), b' ');
-            }
-        }
-        None => out.extend_from_slice(shown),
+    match secret::without_secrets(&text, BLANK) {
+        Some(clean) => out.extend_from_slice(&quote(&clean)),
+        None => out.extend_from_slice(value.bytes()),
     }
 }
 
@@ -149,20 +132,20 @@ fn write_string(out: &mut Vec<u8>, value: &Json, longest: usize) {
 mod tests {
     use super::*;
 
-    fn json(text: &str) -> Json {
-        Json::parse(text.to_owned().into(), 16).unwrap()
-    }
-
     #[test]
     fn secrets_are_replaced_at_any_depth() {
-        let content = json(
+        let text = redacted(
             r#"{"a":1,"API_Key":"s3","deep":[{"x-auth-token":{"v":"s3"}},"t"],"pass\u0077ord":"s3"}"#,
         );
-        let text = redacted(&content, 4096);
-        assert!(!text.contains("s3"), "{text}");
         assert_eq!(
             text,
             r#"{"a":1,"API_Key":"[redacted]","deep":[{"x-auth-token":"[redacted]"},"t"],"pass\u0077ord":"[redacted]"}"#
+        );
+        let members = members(r#"{"city":"Bern","n":1.0,"list":["a"]}"#);
+        let texts = members.iter().map(|(name, text)| format!("{name}={text}"));
+        assert_eq!(
+            texts.collect::<Vec<_>>(),
+            ["city=Bern", "n=1.0", r#"list=["a"]"#]
         );
     }
 
@@ -173,6 +156,7 @@ mod tests {
             r#"{"headers":[{"name":"Authorization","value":"s3cret"}]}"#,
             r#"{"env":[{"key":"DB_PASS","value":"s3cret"}]}"#,
             r#"{"args":["--token","s3cret","-v","--api-key=s3cret"]}"#,
+            r#"{"command":"deploy --password s3cret --port 1"}"#,
             r#"{"url":"https://me:s3cret@host/x?a=1&access_token=s3cret&b=2#id_token=s3cret"}"#,
             r#"{"text":"Authorization: Bearer s3cret"}"#,
             r#"{"text":"use bearer\ts3cret now"}"#,
@@ -181,7 +165,7 @@ mod tests {
             r#"{"text":"{\\\"pin\\\": 53}"}"#,
             r#"{"text":"\u0070assword\u003ds3cret"}"#,
         ] {
-            let text = redacted(&json(content), 4096);
+            let text = redacted(content);
             assert!(
                 !text.contains("s3cret") && !text.contains("53") && text.contains("[redacted]"),
                 "{text}"
@@ -196,23 +180,26 @@ mod tests {
             r#"{"text":"a \u0041: b = c. https://host/path?page=2&sort=up","keyboard":"qwerty","author":"me"}"#,
             r#"{"compass":"north","spin":1,"bearing":"Bear","mapping":{"to":[1.0,2E0]}}"#,
         ] {
-            assert_eq!(redacted(&json(content), 4096), content);
+            assert_eq!(redacted(content), content);
         }
     }
 
     #[test]
-    fn content_is_truncated_between_characters() {
-        let text = redacted(&json(&format!(r#"{{"a":"{}"}}"#, "é".repeat(5000))), 100);
-        assert!(text.len() <= 100 + CUT.len() && text.ends_with(CUT));
-        let many = format!("[{}0]", "0,".repeat(100_000));
-        assert!(redacted(&json(&many), 64).len() <= 64 + CUT.len());
-        let cut = redacted(
-            &json(&format!(r#""token=s3cret {}""#, "a ".repeat(100_000))),
-            64,
-        );
-        assert!(
-            cut.len() <= 64 + CUT.len() && cut.ends_with(CUT) && !cut.contains("s3cret"),
-            "{cut}"
-        );
+    fn secrets_of_cut_content_are_replaced_wherever_it_was_cut() {
+        let whole = r#"{"a":"--password s3cret then https://me:s3cret@h","token":"s3cret","list":[{"value":"s3cret","x":[1,"Bearer s3cret é"],"name":"Authorization"}],"b":true}"#;
+        for cut in 0..whole.len() {
+            let start = crate::text::start_of(whole, cut);
+            let text = redacted(start);
+            assert!(!text.contains("s3c"), "{start}: {text}");
+            assert!(
+                Json::parse(text.clone().into(), 16).is_ok(),
+                "{start}: {text}"
+            );
+        }
+        assert!(redacted(whole).ends_with(r#""b":true}"#));
+        // A long word has no better place to cut.
+        let long = format!(r#"{{"data":"{}"#, "QUJD".repeat(2000));
+        assert!(redacted(&long).len() > 8000);
+        assert_eq!(redacted(""), r#""[redacted]""#);
     }
 }

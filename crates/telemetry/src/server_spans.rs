@@ -4,53 +4,48 @@
 //! The server describes itself in them. So operators see them with the trace, but they are never
 //! exported as Fanlight's spans.
 
-use fanlight_protocol::Response;
 use fanlight_protocol::json::Kind;
+use fanlight_protocol::{Json, Response};
 
-use crate::redact;
+use crate::content::{ContentKind, MOST};
+use crate::record::Record;
 
-/// The limit of the bytes that are kept of one answer. There is no option: a server does not need
-/// more to describe one call.
-const MOST: usize = 64 * 1024;
+/// Keeps the spans in `answer` with the content of the call.
+pub(crate) fn keep(record: &Record, answer: &Response) {
+    if record.content.get().is_some()
+        && let Some(spans) = of(answer)
+    {
+        let at = record.start.began.later().wall();
+        record.keep(at, ContentKind::ServerSpans, &spans);
+    }
+}
 
-/// The spans in `answer` as JSON, without secrets that a name reveals.
-pub(crate) fn of(answer: &Response) -> Option<String> {
-    let spans = answer
-        .result()?
-        .get("_meta")?
-        .get("otel")?
-        .get("traces")?
-        .get("resourceSpans")?;
-    let is_kept = spans.kind() == Kind::Array && spans.bytes().len() <= MOST;
-    // A text with masked secrets may be longer than the original.
-    is_kept.then(|| redact::redacted(&spans, 4 * MOST))
+/// The spans in `answer`, unless they are too long to be kept whole.
+fn of(answer: &Response) -> Option<Json> {
+    let result = answer.result()?;
+    let traces = result.get("_meta")?.get("otel")?.get("traces")?;
+    let spans = traces.get("resourceSpans")?;
+    (spans.kind() == Kind::Array && spans.bytes().len() <= MOST).then_some(spans)
 }
 
 #[cfg(test)]
 mod tests {
-    use fanlight_protocol::Json;
-
     use super::*;
 
-    fn spans(result: String) -> Option<String> {
-        of(&Response::from_result(
-            &Json::parse(result.into(), 32).unwrap(),
-        ))
-    }
-
     #[test]
-    fn spans_of_a_server_are_kept_without_secrets() {
+    fn spans_of_a_server_are_an_array_of_limited_size() {
+        let spans = |result: String| {
+            of(&Response::from_result(
+                &Json::parse(result.into(), 32).unwrap(),
+            ))
+        };
         let with = |spans: &str| {
             format!(
                 r#"{{"content":[],"_meta":{{"otel":{{"traces":{{"resourceSpans":{spans}}}}}}}}}"#
             )
         };
-        let span = r#"[{"scopeSpans":[{"spans":[{"name":"db","attributes":[{"key":"password","value":"s3cret"}]}]}]}]"#;
-        let kept = spans(with(span)).unwrap();
-        assert!(
-            kept.contains(r#""name":"db""#) && !kept.contains("s3cret"),
-            "{kept}"
-        );
+        let one = r#"[{"scopeSpans":[{"spans":[{"name":"db"}]}]}]"#;
+        assert_eq!(spans(with(one)).unwrap().as_text(), one);
         assert_eq!(spans(with("{}")), None);
         assert_eq!(spans(with(&format!(r#"["{}"]"#, "x".repeat(MOST)))), None);
         assert_eq!(

@@ -8,6 +8,7 @@ use std::time::Duration;
 use opentelemetry::trace::{SpanKind, TraceId};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
 
+use crate::content_rules::ContentSettings;
 use crate::inbound::{Carriers, HeaderContext, Inbound};
 use crate::metrics::MetricLimits;
 use crate::ring::RingLimits;
@@ -34,6 +35,8 @@ pub struct Settings {
     pub metrics: MetricLimits,
     /// The value of `service.version`.
     pub service_version: String,
+    /// The calls whose content is kept.
+    pub content: ContentSettings,
     /// The log's counter of dropped log lines.
     pub dropped_log_lines: Arc<AtomicU64>,
 }
@@ -52,6 +55,7 @@ impl Default for Settings {
             resource: Vec::new(),
             metrics: MetricLimits::default(),
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
+            content: ContentSettings::default(),
             dropped_log_lines: Arc::default(),
         }
     }

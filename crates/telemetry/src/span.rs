@@ -19,9 +19,10 @@ use crate::parent::Parent;
 use crate::pipeline::Recorder;
 use crate::propagation::Propagation;
 use crate::record::{Record, SpanStart};
+use crate::rounds::StateId;
 use crate::stored::{self, SessionId};
 use crate::subject::Verdict;
-use crate::{content, metrics::names, server_spans};
+use crate::{content, kept, metrics::names, server_spans};
 
 /// The span of a received message (kind SERVER). It lasts from the message's arrival until the last
 /// frame of the response is sent.
@@ -182,11 +183,23 @@ impl ServerSpan {
         }
     }
 
-    /// Keeps the `params` of the message. Their content is recorded if the configuration of the
-    /// call's server says so.
+    /// Keeps the `params` of the message. They become content once the server of the call is known.
     pub fn keep_content(&mut self, method: &Method, params: Option<&Json>) {
-        if self.parent.record().is_some() && content::has_content(method) {
-            self.call = params.map(|params| (method.clone(), params.clone()));
+        let (Some(span), Some(params)) = (self.parent.record(), params) else {
+            return;
+        };
+        if self.from_backend {
+            span.keep_params(method, params);
+        } else if content::has_content(method) {
+            self.call = Some((method.clone(), params.clone()));
+        }
+    }
+
+    /// Records the state that the request brings back. It tells the call that the request continues.
+    pub fn set_continued(&self, state: &Json) {
+        let state = state.as_str().and_then(|state| StateId::of(&state));
+        if let (Some(span), Some(state)) = (self.parent.record(), state) {
+            span.update(|fields| fields.optional().continued = Some(state));
         }
     }
 
@@ -195,12 +208,13 @@ impl ServerSpan {
         if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
             names::learn(registry, None, method, answer);
         }
-        if let Some((span, policy)) = self
-            .parent
-            .record()
-            .and_then(|span| Some((span, span.content()?)))
-        {
-            content::record_result(span, policy, method, answer);
+        if let Some(span) = self.parent.record() {
+            span.keep_answer(method, answer);
+            let state = kept::input(answer).and_then(|input| input.state);
+            if let Some(state) = state.filter(|_| method.may_need_input()) {
+                let state = state.as_str().and_then(|state| StateId::of(&state));
+                span.update(|fields| fields.optional().issued = state);
+            }
         }
         let unseen = self.parent.active_span().is_none() && self.timer.is_none();
         if unseen {
@@ -217,12 +231,9 @@ impl ServerSpan {
 
     fn end(&mut self, outcome: &Outcome<'_>) {
         if let Some((method, params)) = self.call.take()
-            && let Some((span, policy)) = self
-                .parent
-                .record()
-                .and_then(|span| Some((span, span.content()?)))
+            && let Some(span) = self.parent.record()
         {
-            content::record_arguments(span, policy, &method, &params);
+            span.keep_params(&method, &params);
         }
         end(self.timer.take(), self.parent.take_span(), outcome);
     }
@@ -337,10 +348,10 @@ impl ClientSpan {
         }
     }
 
-    /// Records the arguments in the `params` of a call, if this is switched on.
-    pub fn record_arguments_in(&self, method: &Method, params: &Json) {
-        if let (Some(span), Some(backend)) = (&self.span, &self.backend) {
-            content::record_arguments(span.record(), backend.shared().content, method, params);
+    /// Keeps the content in the `params` of a call.
+    pub fn keep_params(&self, method: &Method, params: &Json) {
+        if let Some(span) = &self.span {
+            span.record().keep_params(method, params);
         }
     }
 
@@ -357,11 +368,9 @@ impl ClientSpan {
         if self.span.is_none() && self.timer.is_none() {
             return self.finish(&Outcome::Finished);
         }
-        if let (Some(span), Some(backend)) = (&self.span, &self.backend) {
-            content::record_result(span.record(), backend.shared().content, method, answer);
-        }
-        if matches!(method, Method::CallTool | Method::ReadResource) {
-            self.record_server_spans(answer);
+        if let Some(span) = self.span.as_ref().filter(|_| self.backend.is_some()) {
+            span.record().keep_answer(method, answer);
+            server_spans::keep(span.record(), answer);
         }
         let verdict = Verdict::of(method, answer);
         self.finish(&verdict.outcome());
@@ -370,23 +379,6 @@ impl ClientSpan {
     /// Ends the span. The response has arrived, or never will.
     pub fn finish(mut self, outcome: &Outcome<'_>) {
         self.end(outcome);
-    }
-
-    /// Keeps the spans that the server returned, if results are recorded.
-    fn record_server_spans(&self, answer: &Response) {
-        let (Some(span), Some(backend)) = (&self.span, &self.backend) else {
-            return;
-        };
-        if let Some(text) = backend
-            .shared()
-            .content
-            .results
-            .then(|| server_spans::of(answer))
-            .flatten()
-        {
-            span.record()
-                .update(|fields| fields.optional().server_spans = Some(text.into()));
-        }
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {

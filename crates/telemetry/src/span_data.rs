@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use fanlight_protocol::Method;
 use opentelemetry::trace::{Event as SpanEvent, Link, SpanId, SpanKind, Status};
-use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
+use crate::content::ContentKind;
 use crate::message::Network;
 use crate::names::{
     ATTEMPT, CACHE_HIT, CANARY, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION,
@@ -20,6 +21,8 @@ use crate::names::{
     POLICY, PRINCIPAL, REWRITTEN, RPC_RESPONSE_STATUS_CODE, TOLD_BY,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
+use crate::redact::{members, redacted};
+use crate::ring;
 use crate::stored::StoredId;
 use crate::subject::Subject;
 use crate::text::truncated;
@@ -53,6 +56,24 @@ impl Record {
                 .with_version(env!("CARGO_PKG_VERSION"))
                 .build(),
         }
+    }
+
+    /// Makes the span for an exporter or a file, which calls [`mask_content`] before it uses it.
+    pub(crate) fn to_exported(&self) -> SpanData {
+        let mut span = self.to_span_data();
+        let Some(content) = self.content.get() else {
+            return span;
+        };
+        let has_failed = self.fields.lock().error.is_some();
+        for message in content.exported(self.context.span_id(), has_failed) {
+            let name = match message.kind {
+                ContentKind::Arguments => GEN_AI_TOOL_CALL_ARGUMENTS,
+                ContentKind::Result => GEN_AI_TOOL_CALL_RESULT,
+                _ => continue,
+            };
+            span.attributes.push(KeyValue::new(name, message.text));
+        }
+        span
     }
 
     /// The name of the span: `{method} {tool or prompt}`, or else the method (conventions for MCP,
@@ -122,11 +143,6 @@ impl Record {
             out.extend(text(MIRROR, &optional.mirror));
             out.extend(text(POLICY, &optional.policy));
             out.extend(optional.gate.map(|gate| KeyValue::new(GATE, gate)));
-            out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &optional.arguments));
-            out.extend(text(GEN_AI_TOOL_CALL_RESULT, &optional.result));
-            out.extend(optional.variables.iter().map(|(name, value)| {
-                KeyValue::new([GEN_AI_PROMPT_VARIABLE, ".", name].concat(), value.clone())
-            }));
             out.extend(
                 optional
                     .endpoint
@@ -216,6 +232,34 @@ impl Record {
                 .map(|link| Link::with_context(link.to_span_context(true))),
         );
         links
+    }
+}
+
+/// Replaces the secrets in the content of an exported span. Arguments of a prompt become one
+/// attribute each. Other methods than tool calls have no attribute for their content.
+pub(crate) fn mask_content(span: &mut SpanData) {
+    let method = ring::attribute(span, MCP_METHOD_NAME).map(Value::to_string);
+    let (is_tool, is_prompt) = (
+        method.as_deref() == Some(Method::CallTool.as_str()),
+        method.as_deref() == Some(Method::GetPrompt.as_str()),
+    );
+    let is_content = |one: &KeyValue| {
+        [GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT].contains(&one.key.as_str())
+    };
+    let content: Vec<KeyValue> = span
+        .attributes
+        .extract_if(.., |one| is_content(one))
+        .collect();
+    for KeyValue { key, value, .. } in content {
+        let masked = redacted(&value.as_str());
+        if is_tool {
+            span.attributes.push(KeyValue::new(key, masked));
+        } else if is_prompt && key.as_str() == GEN_AI_TOOL_CALL_ARGUMENTS {
+            let variables = members(&masked).into_iter();
+            span.attributes.extend(variables.map(|(name, value)| {
+                KeyValue::new([GEN_AI_PROMPT_VARIABLE, ".", &name].concat(), value)
+            }));
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use opentelemetry_sdk::Resource;
 
 use crate::backend::{BackendInfo, BackendTelemetry};
+use crate::content_rules::{ContentSettings, ContentWindow};
 use crate::message::Arrival;
 use crate::metrics::Metrics;
 use crate::parent::Parent;
@@ -100,6 +101,31 @@ impl Telemetry {
     /// request, if it was running.
     pub fn cancel(&self, span_id: &str) -> Option<String> {
         self.recorder()?.running.cancel(span_id)
+    }
+
+    /// Replaces the rules for which content is kept.
+    pub fn set_content(&self, settings: ContentSettings) {
+        if let Some(recorder) = self.recorder() {
+            recorder.content.set(settings);
+        }
+    }
+
+    /// The rules for which content is kept, unless nothing is recorded.
+    pub fn content(&self) -> Option<ContentSettings> {
+        Some(self.recorder()?.content.settings())
+    }
+
+    /// Keeps the content of some calls for a time. A time that is over ends it. Returns false if the
+    /// server or endpoint has a level of its own, which holds.
+    pub fn keep_content(&self, window: ContentWindow) -> bool {
+        let recorder = self.recorder();
+        recorder.is_none_or(|recorder| recorder.content.open(window))
+    }
+
+    /// The times during which operators keep content.
+    pub fn content_windows(&self) -> Vec<ContentWindow> {
+        let recorder = self.recorder();
+        recorder.map_or_else(Vec::new, |recorder| recorder.content.windows())
     }
 
     fn recorder(&self) -> Option<&Arc<Recorder>> {

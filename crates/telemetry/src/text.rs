@@ -10,3 +10,9 @@ pub(crate) fn truncated(text: &str, longest: usize) -> &str {
         .and_then(|(end, _)| text.get(..end))
         .unwrap_or(text)
 }
+
+/// The beginning of a text, with at most this many bytes.
+pub(crate) fn start_of(text: &str, bytes: usize) -> &str {
+    text.get(..text.floor_char_boundary(bytes))
+        .unwrap_or_default()
+}

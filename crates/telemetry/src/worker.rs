@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::metrics::{DropReason, Metrics};
 use crate::record::Record;
+use crate::span_data::mask_content;
 
 /// The limit of the spans that are written at once.
 const BATCH: usize = 256;
@@ -93,7 +94,8 @@ fn run(mut writer: impl Write, spans: &Receiver<Arc<Record>>, metrics: &Metrics)
     let mut failing = false;
     while let Ok(first) = spans.recv() {
         let batch = std::iter::once(first).chain(spans.try_iter().take(BATCH - 1));
-        let batch: Vec<_> = batch.map(|span| span.to_span_data()).collect();
+        let mut batch: Vec<_> = batch.map(|span| span.to_exported()).collect();
+        batch.iter_mut().for_each(mask_content);
         let count = batch.len() as u64;
         match writer.write(batch) {
             Ok(()) => failing = false,

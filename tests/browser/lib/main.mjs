@@ -97,7 +97,10 @@ try {
       await asking.stop();
     }
   }
-  const traced = await start({ mcpServers: { traced: { ...testServer("traced"), recordContent: true } } });
+  const traced = await start({
+    telemetry: { content: "off" },
+    mcpServers: { traced: { ...testServer("traced"), prefix: "", content: true }, quiet: testServer("traced") },
+  });
   try {
     for (const [at, scheme] of ["light", "dark"].entries()) {
       const viewport = WINDOWS[at];

@@ -16,9 +16,9 @@ export const WINDOWS = [{ width: 1440, height: 900 }, { width: 390, height: 844 
 /** The pages by the names of their pictures; `show` waits until a page is complete. */
 export const pages = {
   overview: { place: "overview", show: (page) => page.locator(".live.following").waitFor() },
-  traces: { place: "traces", show: (page) => page.locator("tbody tr").first().waitFor() },
+  traces: { place: "traces?own=all", show: (page) => page.locator("tbody tr").first().waitFor() },
   trace: {
-    place: "traces",
+    place: "traces?own=all",
     show: async (page) => {
       await page.locator("tbody a").first().click();
       await page.locator("button.span").first().click();

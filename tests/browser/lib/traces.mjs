@@ -63,7 +63,7 @@ export const traceChecks = {
     assert.match(page.url(), /client=second-client/);
     await page.reload();
     assert.equal(await page.getByLabel("Client").inputValue(), "second-client");
-    await page.getByLabel("At least (ms)").fill("3600000");
+    await page.getByLabel("Slower than (ms)").fill("3600000");
     await page.getByText("No matching trace").waitFor();
     await goTo("traces?outcome=tool_error&method=tools%2Fcall&sort=slowest");
     await rows(page, "tools/call fail").first().waitFor();
@@ -86,7 +86,7 @@ export const traceChecks = {
     const { page, accessible } = under;
     await call(fanlight, "echo", { word: "it's 'quoted' $HOME", token: "s3cret-of-a-client" });
     await open(under, "echo");
-    const sent = page.getByRole("region", { name: "To traced: arguments of echo" });
+    const sent = page.getByRole("region", { name: "Arguments: the client and traced" });
     await sent.getByText("$HOME").waitFor();
     await page.getByText("with [redacted] in place of secrets").waitFor();
     assert.ok(!(await page.locator("main").innerText()).includes("s3cret"));
@@ -103,6 +103,37 @@ export const traceChecks = {
     await page.waitForFunction(() => [...document.querySelectorAll(".arguments input, .arguments textarea")].some((field) => field.value === "it's 'quoted' $HOME"));
   },
 
+  "content is kept for a time that an operator asks for": async (under, fanlight) => {
+    const { page, goTo, accessible } = under;
+    await call(fanlight, "quiet__echo", { word: "unseen" });
+    await open(under, "quiet__echo");
+    await page.getByText("Arguments and results of this call are not kept").waitFor();
+    await goTo("traces");
+    await page.getByText("Keep what is sent and answered").click();
+    await page.getByLabel("Of", { exact: true }).selectOption({ label: "calls to quiet" });
+    await page.getByRole("button", { name: "Keep content for 10 minutes" }).click();
+    const kept = page.getByText(/Content of quiet is kept until/);
+    await kept.waitFor();
+    await accessible();
+    await call(fanlight, "quiet__echo", { word: "seen" });
+    await open(under, "quiet__echo");
+    await page.getByRole("region", { name: "Arguments: the client and quiet" }).getByText("seen").waitFor();
+    await goTo("traces");
+    await page.getByRole("button", { name: "Stop" }).click();
+    await kept.waitFor({ state: "detached" });
+  },
+
+  "Fanlight's own requests are apart, and a failure has a side": async ({ page, goTo, accessible }, fanlight) => {
+    await call(fanlight, "fail", { word: "z" });
+    await goTo("traces");
+    await rows(page, "tools/call fail").filter({ hasText: "server" }).first().waitFor();
+    assert.equal(await rows(page, "connect").count(), 0);
+    await goTo("traces?own=true");
+    await rows(page, "connect").first().waitFor();
+    assert.equal(await rows(page, "tools/call").count(), 0);
+    await accessible();
+  },
+
   "two traces of a request are compared": async (under, fanlight) => {
     const { page, accessible } = under;
     await call(fanlight, "echo", { word: "one" });
@@ -114,7 +145,7 @@ export const traceChecks = {
     await other.selectOption({ index: 1 });
     const spans = page.getByRole("table", { name: "Spans of both traces" });
     await spans.locator("tbody tr").nth(1).waitFor();
-    await page.getByRole("table", { name: "Different attributes" }).locator("tr", { hasText: "gen_ai.tool.call.arguments" }).first().waitFor();
+    await page.getByRole("table", { name: "Different attributes" }).locator("tr", { hasText: "arguments" }).first().waitFor();
     await accessible();
   },
 

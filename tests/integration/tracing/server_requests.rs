@@ -18,7 +18,7 @@ const CALL: &str = "tools/call t";
 const ASKED: &str = "elicitation/create";
 pub(super) const CAPABILITIES: &str = r#"{"elicitation":{"form":{}}}"#;
 const PARAMS: &str = r#""message":"m","requestedSchema":{"type":"object","properties":{}}"#;
-const ACCEPTED: &str = r#"{"action":"accept","content":{}}"#;
+pub(super) const ACCEPTED: &str = r#"{"action":"accept","content":{}}"#;
 
 pub(super) fn elicits(meta: &str) -> Reply {
     let server_request = format!(
@@ -33,7 +33,7 @@ pub(super) fn elicits(meta: &str) -> Reply {
     Reply::conclude(got).asking(&[&server_request])
 }
 
-async fn start(backend: &Backend) -> (Gateway, TraceFile) {
+pub(super) async fn start(backend: &Backend) -> (Gateway, TraceFile) {
     let file = TraceFile::new();
     (
         Gateway::start_with(&config(&[backend.entry("only")]), &file.arguments()).await,
@@ -43,7 +43,7 @@ async fn start(backend: &Backend) -> (Gateway, TraceFile) {
 
 /// Calls the tool as a legacy client, responds to the only server request, and returns its raw
 /// `traceparent`.
-async fn converse(gateway: &Gateway, context: &str) -> Option<String> {
+pub(super) async fn converse(gateway: &Gateway, context: &str) -> Option<String> {
     let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, CAPABILITIES).await;
     let params = format!(r#""name":"t","_meta":{{"traceparent":"{context}"}}"#);
     let mut stream = session

@@ -213,7 +213,8 @@ impl Goals<'_> {
 
         let traced =
             |kind: Kind| results.median(&tracing::scenario(era), kind.as_str(), "cpu_us_per_call");
-        let ring = ratio(traced(Kind::Fanlight), traced(Kind::FanlightNoSpans));
+        let without = traced(Kind::FanlightNoContent);
+        let ring = ratio(without, traced(Kind::FanlightNoSpans));
         self.most(
             named("CPU per call, spans in the ring"),
             1.1,
@@ -226,6 +227,12 @@ impl Goals<'_> {
             2.0,
             "us",
             recorded.map(|(with, without)| with - without),
+        );
+        self.most(
+            named("CPU per call, with its content"),
+            1.15,
+            "x no content",
+            ratio(traced(Kind::Fanlight), without),
         );
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::extract::{Extension, State};
 use axum::response::sse::Event;
 use fanlight_protocol::Json;
-use fanlight_telemetry::{Ring, TraceId};
+use fanlight_telemetry::{Ring, TraceId, ring};
 use futures_util::stream::{StreamExt as _, iter, unfold};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::Receiver;
@@ -17,10 +17,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::Answer;
 use super::overview::Latest;
 use super::stream::{self, event};
-use super::traces::{TracesEnded, summary};
+use super::traces::{TracesEnded, filter, summary};
+use super::{Answer, Query};
 use crate::Admin;
 use crate::operator::Operator;
 use crate::settings::event_interval;
@@ -38,11 +38,13 @@ const MOST_TRACES: usize = 100;
 pub(super) async fn answer(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
+    query: Query,
 ) -> Answer {
+    let filter = filter(&query)?;
     let now = admin.now();
     let permit = stream::permit(&now)?;
     let events = unfold(
-        Follower::new(&admin, operator, now.ended.clone(), permit),
+        Follower::new(&admin, operator, filter, now.ended.clone(), permit),
         |mut follower| async move { Some((iter(follower.next().await?), follower)) },
     );
     Ok(stream::response(&now, events.flatten()))
@@ -52,6 +54,8 @@ pub(super) async fn answer(
 struct Follower {
     ring: Option<Arc<Ring>>,
     feed: Option<Receiver<TraceId>>,
+    /// The traces that the reader wants.
+    filter: ring::Query,
     latest: Arc<Latest>,
     check: Interval,
     shutdown: CancellationToken,
@@ -74,6 +78,7 @@ impl Follower {
     fn new(
         admin: &Arc<Admin>,
         operator: Operator,
+        filter: ring::Query,
         disallowed: CancellationToken,
         permit: OwnedSemaphorePermit,
     ) -> Self {
@@ -83,6 +88,7 @@ impl Follower {
         Self {
             feed: ring.as_ref().map(|ring| ring.subscribe()),
             ring,
+            filter,
             latest: Arc::clone(&admin.latest),
             check,
             shutdown: admin.shutdown.clone(),
@@ -137,7 +143,7 @@ impl Follower {
         let traces = self
             .ended
             .drain(..)
-            .filter_map(|id| summary(&ring?.get(id)?))
+            .filter_map(|id| summary(&ring?.find(id, &self.filter)?))
             .collect();
         let missed =
             std::mem::take(&mut self.missed).then(|| event("missed", &Json::empty_object()));

@@ -8,6 +8,7 @@ pub(crate) mod call;
 pub(crate) mod catalogue;
 pub(crate) mod client_calls;
 pub(crate) mod connections;
+pub(crate) mod content;
 pub(crate) mod endpoints;
 mod events;
 pub(crate) mod limits;
@@ -59,6 +60,11 @@ pub(crate) const ROUTES: &[Route] = &[
     }),
     Route("/api/traces", VIEWER, || read(traces::list)),
     Route("/api/traces/{id}", VIEWER, || read(traces::one)),
+    Route("/api/content", OPERATOR, || {
+        get(content::list)
+            .post(content::keep)
+            .fallback(async || Refusal::method("GET, HEAD, POST"))
+    }),
     Route("/api/calls", VIEWER, || read(client_calls::list)),
     Route("/api/calls/{id}/cancel", OPERATOR, || {
         change(client_calls::cancel)
@@ -166,6 +172,18 @@ impl Query {
                 "`{name}` has at most {LONGEST} characters"
             ))),
             text => Ok(text),
+        }
+    }
+
+    /// The first value with this name as a flag.
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, Refusal> {
+        match self.get(name).as_deref() {
+            None => Ok(None),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some(_) => Err(Refusal::bad_request(format!(
+                "`{name}` must be true or false"
+            ))),
         }
     }
 

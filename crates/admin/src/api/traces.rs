@@ -1,22 +1,23 @@
 //! `/api/traces`: the traces in the ring.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
-use axum::response::IntoResponse as _;
+use axum::extract::{Extension, Path, State};
 use bytes::Bytes;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_telemetry::ring::{self, Order, ServerSpans, TraceOutcome};
-use fanlight_telemetry::{TraceId, otlp_json};
+use fanlight_telemetry::names::BACKEND_NAME;
+use fanlight_telemetry::ring::{self, Order, TraceOutcome};
+use fanlight_telemetry::{ContentKind, Side, SpanData, TraceContent, TraceId, otlp_json};
 use http::StatusCode;
-use http::header::CONTENT_TYPE;
 use serde::{Serialize, Serializer};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::{Answer, Query};
 use crate::Admin;
+use crate::operator::{Operator, Role};
 use crate::reply::{Refusal, answer, json};
 use crate::values::{Verbatim, millis, moment, to_json};
 
@@ -30,6 +31,8 @@ answers! {
     pub(crate) struct Traces {
         /// Whether there is a ring.
         recording: bool,
+        /// The replica that keeps them; null without others.
+        replica: Option<String>,
         traces: Vec<Trace>,
     }
 
@@ -49,6 +52,12 @@ answers! {
         /// The message of that failure.
         message: Option<String>,
         outcome: Outcome,
+        /// The side that can do something about the failure: `client`, `gateway` or `server`.
+        side: Option<&'static str>,
+        /// True for Fanlight's own request, such as a list, a health check or a connection.
+        own: bool,
+        /// Whether the request is answered, and not with a question to the client.
+        ended: bool,
         /// The client's name and version, as it states them.
         client: Option<String>,
         /// The name of the client's identity; null if it is not authenticated.
@@ -61,6 +70,26 @@ answers! {
         #[serde(skip_serializing_if = "Option::is_none")]
         #[cfg_attr(test, schema(nullable = false))]
         first_ms: Option<f64>,
+    }
+}
+
+answers! {
+    /// A message of a call, as far as it was kept.
+    pub(crate) struct Content {
+        /// The span that sent or received it.
+        span_id: String,
+        at_ms: f64,
+        /// `arguments`, `result`, `error`, `progress`, `log`, `question` or `answer`.
+        kind: &'static str,
+        /// The length of the whole message.
+        bytes: usize,
+        whole: bool,
+        /// How many of the bytes were not kept.
+        left_out: usize,
+        /// The kept part as JSON, without values named like secrets; absent for viewers.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        text: Option<String>,
     }
 }
 
@@ -108,18 +137,20 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answe
     let traces = ring.map(|ring| ring.query(&filter)).unwrap_or_default();
     Ok(answer(&Traces {
         recording: ring.is_some(),
+        replica: replica(&admin),
         traces: traces.iter().filter_map(summary).collect(),
     }))
 }
 
-fn filter(query: &Query) -> Result<ring::Query, Refusal> {
+/// The id of this replica, if there are others.
+fn replica(admin: &Admin) -> Option<String> {
+    let replicas = admin.subject.replicas.as_ref();
+    replicas.map(|replicas| replicas.view().own)
+}
+
+/// The filter in a query.
+pub(super) fn filter(query: &Query) -> Result<ring::Query, Refusal> {
     let bad = Refusal::bad_request;
-    let error = match query.get("error").as_deref() {
-        None => None,
-        Some("true") => Some(true),
-        Some("false") => Some(false),
-        Some(_) => return Err(bad("`error` must be true or false".to_owned())),
-    };
     let before = match query.get("before").map(|text| text.parse::<u64>()) {
         None => None,
         Some(Ok(number)) => Some(number),
@@ -147,7 +178,8 @@ fn filter(query: &Query) -> Result<ring::Query, Refusal> {
         client: query.text("client")?,
         principal: query.text("principal")?,
         outcome: outcome.transpose()?,
-        error,
+        own: query.flag("own")?,
+        error: query.flag("error")?,
         text: query.text("text")?,
         since: query.time("since")?,
         until: query.time("until")?,
@@ -159,7 +191,11 @@ fn filter(query: &Query) -> Result<ring::Query, Refusal> {
 }
 
 /// One trace as OTLP-JSON.
-pub(super) async fn one(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
+pub(super) async fn one(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    Path(id): Path<String>,
+) -> Answer {
     let telemetry = &admin.subject.telemetry;
     let trace = || telemetry.ring()?.get(TraceId::from_hex(&id).ok()?);
     let (Some(mut trace), Some(resource)) = (trace(), telemetry.resource()) else {
@@ -167,41 +203,56 @@ pub(super) async fn one(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
             "no such trace: the oldest traces are dropped when there are too many (limits.traces)";
         return Err(Refusal::not_found(message));
     };
-    let kind = [(CONTENT_TYPE, "application/json")];
+    let backends: HashMap<String, String> = trace.spans.iter().filter_map(backend_of).collect();
     let own = otlp_json::traces(resource, std::mem::take(&mut trace.spans));
-    if trace.server_spans.is_empty() {
-        return Ok((kind, own).into_response());
-    }
     let own = Json::parse(own.into(), NESTING)
         .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no JSON"))?;
     let mut answer = ObjectBuilder::new();
     for member in own.members() {
         answer.raw_member(&own.slice(member.key), &own.slice(member.value));
     }
-    answer.member(
-        "serverSpans",
-        &to_json(
-            &trace
-                .server_spans
-                .iter()
-                .filter_map(returned)
-                .collect::<Vec<_>>(),
-        ),
-    );
+    let replica = replica(&admin);
+    let is_readable = operator.role >= Role::Operator;
+    let (spans, messages): (Vec<_>, Vec<_>) = trace
+        .content
+        .into_iter()
+        .partition(|one| one.kind == ContentKind::ServerSpans);
+    let messages = messages.iter().map(|one| content(one, is_readable));
+    answer.member("replica", &to_json(&replica));
+    answer.member("content", &to_json(&messages.collect::<Vec<_>>()));
+    let spans = spans.into_iter().filter(|_| is_readable);
+    let spans = spans.filter_map(|one| returned(&one, &backends));
+    let spans: Vec<_> = spans.collect();
+    if !spans.is_empty() {
+        answer.member("serverSpans", &to_json(&spans));
+    }
     Ok(json(answer.finish()))
 }
 
-/// The spans that a server returned. Truncated content is no longer JSON, so it is left out.
-fn returned(spans: &ServerSpans) -> Option<ReturnedSpans> {
-    let resource_spans = Json::parse(
-        Bytes::copy_from_slice(spans.resource_spans.as_bytes()),
-        NESTING,
-    )
-    .ok()?;
+/// The id of a span, and the name of its server.
+fn backend_of(span: &SpanData) -> Option<(String, String)> {
+    let backend = ring::attribute(span, BACKEND_NAME)?.to_string();
+    Some((span.span_context.span_id().to_string(), backend))
+}
+
+fn content(message: &TraceContent, is_readable: bool) -> Content {
+    Content {
+        span_id: message.span_id.clone(),
+        at_ms: moment(message.at),
+        kind: message.kind.as_str(),
+        bytes: message.bytes,
+        whole: message.left_out == 0,
+        left_out: message.left_out,
+        text: is_readable.then(|| message.text()),
+    }
+}
+
+/// The spans that a server returned.
+fn returned(spans: &TraceContent, backends: &HashMap<String, String>) -> Option<ReturnedSpans> {
     Some(ReturnedSpans {
-        backend: spans.backend.to_string(),
-        span_id: spans.span_id.to_string(),
-        resource_spans: Verbatim(resource_spans),
+        backend: backends.get(&spans.span_id)?.clone(),
+        span_id: spans.span_id.clone(),
+        resource_spans: Verbatim(Json::parse(Bytes::from(spans.text()), NESTING).ok()?),
     })
 }
 
@@ -220,6 +271,9 @@ pub(super) fn summary(trace: &ring::Trace) -> Option<Trace> {
         error: summary.error,
         message: summary.message,
         outcome: Outcome(trace.outcome),
+        side: trace.side.map(Side::as_str),
+        own: trace.is_own,
+        ended: trace.has_ended,
         client: summary.client,
         principal: summary.principal,
         attempts: trace.attempts.map(|attempts| attempts.count),

@@ -10,8 +10,8 @@ use utoipa::openapi::{RefOr, Schema};
 use super::{requests, texts};
 use crate::api::call::answers;
 use crate::api::{
-    approvals, audit, backend, catalogue, client_calls, connections, endpoints, limits, operations,
-    overview, pins, server_log, session, sessions, sign_in, tools, traces,
+    approvals, audit, backend, catalogue, client_calls, connections, content, endpoints, limits,
+    operations, overview, pins, server_log, session, sessions, sign_in, tools, traces,
 };
 use crate::reply::Error;
 
@@ -125,6 +125,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .text("client", "Traces of clients with this text in their name or version")
         .text("principal", "Traces of clients whose identity has this name")
         .parameter::<traces::Outcome>("outcome", "Traces with this outcome")
+        .parameter::<bool>("own", "Fanlight's own requests, such as lists, health checks and connections, or those of clients; both by default")
         .parameter::<bool>("error", "Traces with a failed span, or without")
         .text("text", "Traces with this text in their id, or in the name or an attribute of a span")
         .parameter::<f64>("since", "Traces that began at this time or later, in milliseconds")
@@ -139,6 +140,13 @@ pub(super) fn operations() -> Vec<Operation> {
         .text("id", "The id of the trace: 32 hexadecimal digits")
         .answer::<texts::Otlp>(200, "The trace")
         .error(404, "There is no such trace, or it was dropped"),
+    get("/api/content", "content", "Which calls keep their content, and the times during which operators keep more.")
+        .answer::<content::Contents>(200, "The level and the times"),
+    post("/api/content", "keep_content", "Keeps the content of calls of this process for a time.")
+        .body::<requests::ContentTime>()
+        .answer::<content::Window>(200, "It is kept")
+        .error(400, "The body cannot be used")
+        .error(409, "The server or endpoint has `content` in the configuration, which holds"),
     get("/api/calls", "client_calls", "The running requests of clients, oldest first.")
         .parameter::<u64>("limit", "The limit of the list: 100 by default, at most 1000")
         .answer::<client_calls::ClientCalls>(200, "The requests")
@@ -238,7 +246,9 @@ pub(super) fn operations() -> Vec<Operation> {
         .stream("The last lines")
         .error(503, "The limit of open streams is reached"),
     get("/api/events", "events", "The overview and new traces, as server-sent events: `overview`, `traces` and `missed`.")
+        .description("The filters of `/api/traces` choose the traces.")
         .stream("The stream")
+        .error(400, "A parameter cannot be read")
         .error(503, "The limit of open streams is reached"),
     post("/api/call", "call_one", "Sends one request through the gateway, as a client does, and returns the server's answer.")
         .description("With `Accept: text/event-stream` the operator attends the call. Events have its progress and the server's questions. The last one, `answer`, has the answer.")

@@ -18,6 +18,19 @@ pub(crate) struct Call {
     endpoint: Option<String>,
 }
 
+/// The calls whose content is kept for a time: of a server, of an endpoint, or all.
+#[derive(ToSchema)]
+pub(crate) struct ContentTime {
+    /// A time up to `1h`, such as `10m`; `0s` ends it.
+    r#for: String,
+    /// The server, by its name in the configuration.
+    #[schema(nullable = false)]
+    server: Option<String>,
+    /// The path of the endpoint.
+    #[schema(nullable = false)]
+    endpoint: Option<String>,
+}
+
 /// An answer to a question of a call that its operator attends.
 #[derive(ToSchema)]
 pub(crate) struct CallAnswer {

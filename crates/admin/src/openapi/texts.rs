@@ -5,6 +5,8 @@
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::api::traces::Content;
+
 /// The server's answer: `result` or `error`.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
@@ -27,6 +29,11 @@ pub(crate) struct Called {
 #[schema(rename_all = "camelCase")]
 pub(crate) struct Otlp {
     resource_spans: Vec<Value>,
+    /// The content of its calls, oldest first.
+    content: Vec<Content>,
+    /// The spans that servers returned, for operators; absent if there are none.
+    #[schema(nullable = false)]
+    server_spans: Option<Vec<Value>>,
 }
 
 /// The options by their names in the file, with defaults; `***` replaces secrets. `reload` has

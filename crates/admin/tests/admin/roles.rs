@@ -9,7 +9,7 @@ use crate::people::{People, TOKEN, VIEWER, roles, settings};
 use crate::scene::{Scene, fake};
 
 /// Requests that change something, with their bodies.
-const CHANGES: [(&str, &str); 10] = [
+const CHANGES: [(&str, &str); 11] = [
     ("/api/reload", ""),
     ("/api/servers/a/disable", ""),
     ("/api/servers/a/enable", ""),
@@ -19,6 +19,7 @@ const CHANGES: [(&str, &str); 10] = [
     ("/api/approvals/0123abcd/approve", ""),
     ("/api/connections/0123abcd/end", ""),
     ("/api/pins/0123abcd/approve", ""),
+    ("/api/content", r#"{"for":"10m"}"#),
     (
         "/api/call",
         r#"{"method":"tools/call","params":{"name":"t"}}"#,

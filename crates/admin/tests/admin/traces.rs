@@ -1,13 +1,16 @@
 //! The traces of the ring in the API. The test records the spans that a real request would record.
 
+use std::sync::Arc;
+
 use fanlight_admin::AdminSettings;
-use fanlight_protocol::{Json, Method, Revision};
+use fanlight_protocol::{Json, Method, Response, Revision};
 use fanlight_telemetry::{
-    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Moment, Outcome,
-    Target, Telemetry,
+    Arrival, BackendInfo, Carriers, ContentScope, ContentWindow, Departure, Endpoint, ErrorType,
+    Moment, Outcome, Target, Telemetry,
 };
 use http::StatusCode;
 
+use crate::people::{People, TOKEN, VIEWER, settings};
 use crate::scene::{Scene, fake};
 
 /// Records a call of `tool` at `backend` with this outcome.
@@ -16,11 +19,9 @@ fn record(telemetry: &Telemetry, backend: &str, tool: &str, outcome: &Outcome<'_
         host: "127.0.0.1".into(),
         port: 9,
     };
-    let content = ContentPolicy::default();
     let backend = telemetry.backend(BackendInfo {
         name: backend.into(),
         endpoint,
-        content,
     });
     let (id, method) = (Json::literal("7"), Method::CallTool);
     let visible = format!("x__{tool}");
@@ -33,6 +34,8 @@ fn record(telemetry: &Telemetry, backend: &str, tool: &str, outcome: &Outcome<'_
         carriers: Carriers::default(),
     });
     span.set_revision(Revision::V2025_11_25);
+    let params = Json::literal(r#"{"arguments":{"a":1,"token":"s3cret"}}"#);
+    span.keep_content(&method, Some(&params));
     let departure = Departure {
         method: &method,
         target: Target::Tool(tool),
@@ -40,8 +43,18 @@ fn record(telemetry: &Telemetry, backend: &str, tool: &str, outcome: &Outcome<'_
         attempt: 1,
     };
     let sent = span.parent().client(&backend, &departure);
-    sent.finish(outcome);
+    sent.keep_params(&method, &params);
+    match outcome {
+        Outcome::Finished => sent.answered(&method, &answer()),
+        failed => sent.finish(failed),
+    }
     span.finish(outcome);
+}
+
+/// A result that is too long to be kept whole.
+fn answer() -> Response {
+    let text = format!(r#"{{"content":[],"text":"{}"}}"#, "a b ".repeat(30_000));
+    Response::from_result(&Json::parse(text.into(), 8).unwrap())
 }
 
 async fn scene() -> Scene {
@@ -86,6 +99,8 @@ async fn traces_are_listed_newest_first_and_filtered() {
     assert_eq!(names(&scene, "?tool=send").await, ["send"]);
     assert_eq!(names(&scene, "?tool=x__send").await, ["send"]);
     assert_eq!(names(&scene, "?error=true").await, ["write"]);
+    assert_eq!(names(&scene, "?own=false").await.len(), 3);
+    assert!(names(&scene, "?own=true").await.is_empty());
     assert_eq!(names(&scene, "?error=false&backend=files").await, ["read"]);
     assert_eq!(names(&scene, "?text=TIMEOUT").await, ["write"]);
     assert_eq!(names(&scene, "?limit=2").await, ["send", "write"]);
@@ -116,6 +131,7 @@ async fn traces_are_listed_newest_first_and_filtered() {
     let long = format!("client={}", "x".repeat(513));
     let bad = [
         "error=maybe",
+        "own=1",
         "limit=-1",
         "before=x",
         "outcome=good",
@@ -138,6 +154,20 @@ async fn summary_describes_a_trace() {
     let scene = scene().await;
     let listed = scene.json("/api/traces?error=true").await;
     let trace = &listed["traces"][0];
+    assert_eq!(
+        (
+            &trace["side"],
+            &trace["own"],
+            &trace["ended"],
+            &listed["replica"]
+        ),
+        (
+            &"server".into(),
+            &false.into(),
+            &true.into(),
+            &serde_json::Value::Null
+        )
+    );
     assert_eq!(
         (&trace["error"], &trace["spans"], &trace["backends"][0]),
         (&"timeout".into(), &2.into(), &"files".into())
@@ -167,6 +197,121 @@ async fn summary_describes_a_trace() {
             "{missing}"
         );
     }
+}
+
+#[tokio::test]
+async fn content_has_its_sizes_and_only_operators_read_it() {
+    let scene = Scene::with(vec![fake("files", &[])], settings(), Arc::new(People)).await;
+    scene.telemetry.keep_content(ContentWindow {
+        scope: ContentScope::All,
+        until: std::time::SystemTime::now() + std::time::Duration::from_secs(60),
+    });
+    record(&scene.telemetry, "files", "read", &Outcome::Finished);
+    let get = async |path: &str, token: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str())];
+        let answer = scene.send(http::Method::GET, path, &headers, "").await;
+        serde_json::from_str::<serde_json::Value>(&answer.text).unwrap()
+    };
+    let listed = get("/api/traces", TOKEN).await;
+    let id = listed["traces"][0]["traceId"].as_str().unwrap();
+    let path = format!("/api/traces/{id}");
+    let trace = get(&path, TOKEN).await;
+    let [of_client, of_server, result] = &trace["content"].as_array().unwrap()[..] else {
+        panic!("{trace}")
+    };
+    for arguments in [of_client, of_server] {
+        assert_eq!(arguments["kind"], "arguments");
+        assert_eq!(arguments["text"], r#"{"a":1,"token":"[redacted]"}"#);
+        assert_eq!(
+            (&arguments["bytes"], &arguments["whole"]),
+            (&24.into(), &true.into())
+        );
+    }
+    assert_ne!(of_client["spanId"], of_server["spanId"]);
+    let (bytes, left_out) = (&result["bytes"], &result["leftOut"]);
+    assert_eq!(
+        (bytes, left_out),
+        (&120_024.into(), &(120_024 - 65_536).into())
+    );
+    assert_eq!(
+        (&result["kind"], &result["whole"]),
+        (&"result".into(), &false.into())
+    );
+    let text = result["text"].as_str().unwrap();
+    assert!((65_500..65_600).contains(&text.len()) && text.ends_with("b a\"}"));
+    let seen = get(&path, VIEWER).await;
+    assert_eq!(seen["content"].as_array().unwrap().len(), 3);
+    assert!(!seen.to_string().contains("text\":\"{") && seen["content"][2]["bytes"] == 120_024);
+}
+
+#[tokio::test]
+async fn content_is_kept_for_a_time_that_an_operator_asks_for() {
+    let scene = Scene::with(vec![fake("files", &[])], settings(), Arc::new(People)).await;
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+    ];
+    let ask = async |body: &str| {
+        let answer = scene
+            .send(http::Method::POST, "/api/content", &headers, body)
+            .await;
+        (answer.status, answer.text)
+    };
+    let listed = async || {
+        scene
+            .send(http::Method::GET, "/api/content", &headers, "")
+            .await
+            .text
+    };
+    assert_eq!(listed().await, r#"{"level":"off","windows":[]}"#);
+    for wrong in [
+        "",
+        "{}",
+        r#"{"for":7}"#,
+        r#"{"for":"2h"}"#,
+        r#"{"for":"10m","server":"gone"}"#,
+        r#"{"for":"10m","endpoint":"/gone"}"#,
+        r#"{"for":"10m","server":"files","endpoint":"/mcp"}"#,
+    ] {
+        let (status, text) = ask(wrong).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}: {text}");
+    }
+    let (status, text) = ask(r#"{"for":"10m","server":"files"}"#).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    assert!(
+        text.starts_with(r#"{"server":"files","endpoint":null,"untilMs":"#),
+        "{text}"
+    );
+    record(&scene.telemetry, "files", "read", &Outcome::Finished);
+    record(&scene.telemetry, "mail", "send", &Outcome::Finished);
+    let content = async |tool: &str| {
+        let path = format!("/api/traces?tool={tool}");
+        let list = scene
+            .send(http::Method::GET, &path, &headers, "")
+            .await
+            .text;
+        let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        let path = format!(
+            "/api/traces/{}",
+            list["traces"][0]["traceId"].as_str().unwrap()
+        );
+        let trace = scene
+            .send(http::Method::GET, &path, &headers, "")
+            .await
+            .text;
+        serde_json::from_str::<serde_json::Value>(&trace).unwrap()["content"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    assert_eq!((content("read").await, content("send").await), (3, 0));
+    assert!(listed().await.contains("files"));
+    ask(r#"{"for":"0s","server":"files"}"#).await;
+    assert_eq!(listed().await, r#"{"level":"off","windows":[]}"#);
+    record(&scene.telemetry, "files", "write", &Outcome::Finished);
+    assert_eq!(content("write").await, 0);
 }
 
 #[tokio::test]

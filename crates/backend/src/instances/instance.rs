@@ -29,8 +29,8 @@ use crate::request::BackendContext;
 use crate::sessions::dispatcher::Dispatcher;
 use crate::sessions::{SessionPool, is_no_answer};
 use crate::settings::{
-    BackendSettings, KnownServer, Secret, SessionPolicy, TelemetrySettings, TransportSettings,
-    endpoint_of, process_stop,
+    BackendSettings, KnownServer, Secret, SessionPolicy, TransportSettings, endpoint_of,
+    process_stop,
 };
 use crate::subscriptions::{RegistrySettings, SessionSubscriptions, SubscriptionRegistry};
 use crate::tasks::TaskTranslation;
@@ -114,11 +114,7 @@ impl Instance {
             timeouts,
             limits,
             memory,
-            telemetry:
-                TelemetrySettings {
-                    telemetry: recorder,
-                    ..
-                },
+            telemetry: recorder,
             handles,
             endpoints: _,
             repeats,

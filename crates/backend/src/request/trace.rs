@@ -58,7 +58,7 @@ impl RequestSpan {
         };
         let span = within.client(telemetry, &departure);
         if let Some(params) = message.params {
-            span.record_arguments_in(method, params);
+            span.keep_params(method, params);
         }
         let propagation = span.propagation();
         (
@@ -162,7 +162,7 @@ pub(crate) fn asked(
         .as_ref()
         .and_then(|params| params.get("_meta"));
     let subject = Subject::of(&request.method, request.params.as_ref());
-    within.server(
+    let mut span = within.server(
         telemetry,
         &Arrival {
             method: &request.method,
@@ -174,7 +174,9 @@ pub(crate) fn asked(
                 ..Carriers::default()
             },
         },
-    )
+    );
+    span.keep_content(&request.method, request.params.as_ref());
+    span
 }
 
 /// Ends the span of a server request with its answer.

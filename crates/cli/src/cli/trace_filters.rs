@@ -38,7 +38,10 @@ pub struct TraceFilters {
     since: Option<Duration>,
     /// Only traces that lasted at least this long, such as `500ms`
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "trace_id")]
-    min_duration: Option<Duration>,
+    slower: Option<Duration>,
+    /// Fanlight's own requests, such as lists, health checks and connections, instead of clients'
+    #[arg(long, conflicts_with = "trace_id")]
+    own: bool,
     /// Order of the list
     #[arg(long, conflicts_with = "trace_id")]
     sort: Option<Sort>,
@@ -102,9 +105,10 @@ impl TraceFilters {
                 self.outcome.map(|one| outcome(one).as_str().to_owned()),
             ),
             ("text", text(&self.text)),
+            ("own", Some(self.own.to_string())),
             ("error", self.error.then(|| "true".to_owned())),
             ("since", self.since.map(since)),
-            ("minMs", self.min_duration.map(millis)),
+            ("minMs", self.slower.map(millis)),
             ("sort", self.sort.map(|one| sort(one).to_owned())),
         ];
         parameters
@@ -125,12 +129,13 @@ mod tests {
 
     #[test]
     fn filters_are_parameters_of_the_api() {
-        assert!(TraceFilters::default().query(SystemTime::now()).is_empty());
+        let none = TraceFilters::default().query(SystemTime::now());
+        assert_eq!(none, [("own", "false".to_owned())]);
         let filters = TraceFilters {
             client: Some("a b".to_owned()),
             outcome: Some(Outcome::ToolError),
             since: Some(duration("10s").unwrap()),
-            min_duration: Some(duration("1.5s").unwrap()),
+            slower: Some(duration("1.5s").unwrap()),
             sort: Some(Sort::Slowest),
             ..TraceFilters::default()
         };

@@ -174,6 +174,13 @@ impl Admin {
         self.stream(self.http.get(url)).await
     }
 
+    /// The gateway's events, with the traces that this query chooses. It has no time limit.
+    pub async fn events(&self, query: &[(&str, String)]) -> Result<reqwest::Response, Failure> {
+        let mut url = self.url_of(&["api", "events"])?;
+        url.query_pairs_mut().extend_pairs(query);
+        self.stream(self.http.get(url)).await
+    }
+
     /// Posts JSON to `path`, and returns the event stream that answers it.
     pub async fn post_followed(
         &self,

@@ -6,6 +6,8 @@ mod approvals;
 mod change;
 mod clock;
 pub mod columns;
+mod content;
+mod follow;
 mod logs;
 mod place;
 pub mod spans;

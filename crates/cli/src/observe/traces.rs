@@ -9,8 +9,9 @@ use serde_json::Value;
 use super::admin::{elements, text};
 use super::clock::clock;
 use super::columns::{self, Column};
+use super::follow::error;
 use super::style::{Style, duration};
-use super::{Admin, spans, waterfall};
+use super::{Admin, content, follow, spans, waterfall};
 use crate::cli::{CommonArgs, TracesArgs};
 use crate::failure::Failure;
 use crate::out::{self, say};
@@ -27,6 +28,7 @@ pub async fn traces(args: &TracesArgs, common: &CommonArgs) -> Result<(), Failur
     let id = args.trace_id.as_deref().map(checked).transpose()?;
     let admin = Admin::find(&args.admin, common).await?;
     match id {
+        None if args.follow => follow::follow(&admin, args).await,
         Some(id) => one(&admin, id, args.json).await,
         None => list(&admin, args).await,
     }
@@ -112,7 +114,7 @@ fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> V
         Column::words("REQUEST", each(&request)).at_least(REQUEST),
         Column::words("SERVERS", each(&backends)),
         Column::words("CLIENT", each(&|trace| plain(text(trace, "client"), 60))),
-        Column::words("ERROR", each(&|trace| plain(text(trace, "error"), 60))),
+        Column::words("ERROR", each(&error)),
         Column::whole(
             "TRACE",
             each(&|trace| text(trace, "traceId").chars().take(digits).collect()),
@@ -152,12 +154,22 @@ async fn one(admin: &Admin, id: String, json: bool) -> Result<(), Failure> {
         .min()
         .unwrap_or_default();
     let style = Style::of_stdout();
+    let trace = admin.json(&text)?;
+    let replica = trace["replica"].as_str();
     say!(
-        "{} {id}  {}",
+        "{} {id}  {}{}",
         style.bold("trace"),
-        style.dim(&clock(start as f64 / 1e6))
+        style.dim(&clock(start as f64 / 1e6)),
+        replica.map_or_else(String::new, |replica| format!(
+            "  at replica {}",
+            plain(replica, 60)
+        ))
     );
     say!("{}", waterfall::render(&spans, style));
+    let content = content::render(&trace, &spans, style);
+    if !content.is_empty() {
+        say!("{content}");
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::auth::scopes::ScopeRules;
+use super::operators::{CONTENT, ContentChoice};
 use super::policy::{AllowedClients, WHO};
 use super::tools::EntryFilter;
 use super::values::ANY;
@@ -33,6 +34,9 @@ options! {
         "allow" => allow: Option<Vec<AllowedClients>> = None, Maybe(WHO), example "[\"group:dev\"]";
         /// The instructions for its clients, instead of the servers' instructions.
         "instructions" => instructions: Option<String> = None, Maybe(ANY), example "Read only.";
+        /// The calls whose content traces keep, instead of `telemetry.content`. Of this and the
+        /// server's, the narrower holds. The content is exported, too.
+        "content" => content: Option<ContentChoice> = None, Maybe(CONTENT), example "# off";
     }
 }
 

@@ -65,6 +65,11 @@ options! {
         /// begins new ones that link to them, `ignore` begins new ones. Their `tracestate` and
         /// `baggage` go to servers with `true` only.
         "trustInbound" => trust_inbound: TrustChoice = TrustChoice::True, TRUST;
+        /// The calls whose arguments, results, progress, questions and answers traces keep, up to
+        /// 64 KiB of each: `on`, `errors` for those that fail, `off`. `auto` is `on` if this gateway
+        /// is one person's own, else `off`. With `auto` the content stays in memory; otherwise it is
+        /// exported, too.
+        "content" [live] => content: ContentChoice = ContentChoice::Auto, AUTO_CONTENT;
     }
 }
 
@@ -78,6 +83,32 @@ pub enum TrustChoice {
     /// Fanlight begins its own trace.
     Ignore,
 }
+
+/// The calls whose content traces keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentChoice {
+    /// All calls of a gateway that is one person's own.
+    Auto,
+    /// No calls.
+    Off,
+    /// Failed calls.
+    Errors,
+    /// All calls.
+    On,
+}
+
+const AUTO_CONTENT: Choice<ContentChoice> = Choice(&[
+    ("auto", ContentChoice::Auto),
+    ("off", ContentChoice::Off),
+    ("errors", ContentChoice::Errors),
+    ("on", ContentChoice::On),
+]);
+
+pub(super) const CONTENT: Choice<ContentChoice> = Choice(&[
+    ("off", ContentChoice::Off),
+    ("errors", ContentChoice::Errors),
+    ("on", ContentChoice::On),
+]);
 
 const TRUST: Choice<TrustChoice> = Choice(&[
     ("true", TrustChoice::True),

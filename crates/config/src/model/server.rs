@@ -12,6 +12,7 @@ use super::auth::values::TEXT;
 use super::headers::ForwardedHeaders;
 use super::life::{FOLDER, START, SandboxOptions, StartChoice};
 use super::limits::Timeouts;
+use super::operators::{CONTENT, ContentChoice};
 use super::policy::{AllowedClients, WHO};
 use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
 use super::server_auth::{ServerAuth, ServerAuthOption};
@@ -113,8 +114,9 @@ options! {
         /// Restrictions for its process; Linux only. A process whose sandbox the system cannot
         /// enforce is not started.
         "sandbox" => sandbox: SandboxOptions = SandboxOptions::defaults(), Nested::<SandboxOptions>::KIND;
-        /// Whether traces record arguments and results of its tools, truncated at 4 KiB.
-        "recordContent" => records_content: bool = false, Flag;
+        /// The calls whose content traces keep, instead of `telemetry.content`. Of this and the
+        /// endpoint's, the narrower holds. The content is exported, too.
+        "content" => content: Option<ContentChoice> = None, Maybe(CONTENT), example "# errors";
     }
     keys {
         /// The program to start.

@@ -216,9 +216,16 @@ impl<E: Copy + PartialEq> Kind for Choice<E> {
                 .find(|(known, _)| *known == word)
                 .map(|(_, value)| *value)
         };
-        // YAML reads a bare `true` as a boolean, and YAML 1.1 reads `off` as one.
+        let find = |word: &str| {
+            find(word).or_else(|| match word {
+                "true" => find("on"),
+                "false" => find("off"),
+                _ => None,
+            })
+        };
+        // YAML reads a bare `true` as a boolean, and YAML 1.1 reads `on` and `off` as ones.
         if let Value::Bool(flag) = entry.value.value
-            && let Some(value) = find(if flag { "true" } else { "off" })
+            && let Some(value) = find(if flag { "true" } else { "false" })
         {
             return Some(value);
         }

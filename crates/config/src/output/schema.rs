@@ -101,8 +101,8 @@ fn form(of: Form, definitions: &mut Map<String, Value>) -> Value {
         }
         Form::Share => any_of([json!({ "type": "number", "minimum": 0, "maximum": 1 })]),
         Form::Choice(words) => {
-            // YAML reads a bare `true` as a boolean, and YAML 1.1 reads `off` as one.
-            let booleans = [("true", true), ("off", false)].into_iter();
+            // YAML reads a bare `true` as a boolean, and YAML 1.1 reads `on` and `off` as ones.
+            let booleans = [("true", true), ("on", true), ("off", false)].into_iter();
             let booleans = booleans.filter(|(word, _)| words.contains(word));
             let booleans = booleans.map(|(_, flag)| json!(flag));
             any_of([

@@ -44,8 +44,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::assembly::Assembly;
-use crate::auth;
-use crate::service_manager;
+use crate::{auth, content, service_manager};
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
 use outcome::Applied;
 pub(crate) use outcome::{Outcome, State, Trigger};
@@ -397,6 +396,7 @@ impl Keeper {
             .await;
         let difference = self.put_in_force(None).await;
         let moved = self.listeners.commit(sockets, &self.config).await;
+        self.allow_content();
         if authentication.is_none() {
             self.authenticator.replace(None);
         }
@@ -558,7 +558,15 @@ impl Keeper {
         Ok(())
     }
 
+    /// Sets which content traces keep, by the addresses in force.
+    fn allow_content(&self) {
+        let mut config = self.config.clone();
+        self.listeners.in_force(&mut config);
+        self.telemetry.set_content(content::settings(&config));
+    }
+
     async fn put_in_force(&mut self, restarted: Option<&str>) -> crate::servers::Difference {
+        self.allow_content();
         let config = self.effective();
         let difference = self.assembly.replace(&config, restarted).await;
         for name in &difference.removed {

@@ -21,6 +21,7 @@ use fanlight_protocol::json::{ObjectBuilder, rewrite_object};
 use fanlight_protocol::visible::escaped;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_record::AuditEvent;
+use fanlight_telemetry::Moment;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -144,7 +145,10 @@ impl ApprovalGate {
             }
             None => {
                 self.call.more = self.all_more();
-                self.asked(messages).await?
+                let since = Moment::now();
+                let asked = self.asked(messages).await;
+                self.context.trace.waited_since(since);
+                asked?
             }
         };
         self.approved = Some(id);

@@ -11,9 +11,9 @@ use fanlight_protocol::{Json, Method, Response, Revision};
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::ring::Query;
 use fanlight_telemetry::{
-    Arrival, BackendInfo, BackendTelemetry, BatchSettings, Carriers, ContentPolicy, Departure,
-    Endpoint, ErrorType, Event, Headers, Moment, Network, Outcome, Sampling, Settings, Target,
-    Telemetry, TrustInbound,
+    Arrival, BackendInfo, BackendTelemetry, BatchSettings, Carriers, Departure, Endpoint,
+    ErrorType, Event, Headers, Moment, Network, Outcome, Sampling, Settings, Target, Telemetry,
+    TrustInbound,
 };
 use hyper::StatusCode;
 use hyper::body::Bytes;
@@ -60,10 +60,6 @@ fn backend(telemetry: &Telemetry) -> BackendTelemetry {
         endpoint: Endpoint::Http {
             host: "files.internal".to_owned(),
             port: 8080,
-        },
-        content: ContentPolicy {
-            arguments: true,
-            ..ContentPolicy::default()
         },
     })
 }
@@ -191,7 +187,7 @@ async fn call_with_elicitation_is_one_trace() {
             ..DEPARTURE
         },
     );
-    client.record_arguments_in(
+    client.keep_params(
         &Method::CallTool,
         &Json::literal(r#"{"arguments":{"path":"x","password":"s3"}}"#),
     );

@@ -13,8 +13,8 @@ use fanlight_otlp::{
 use fanlight_protocol::Method;
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::{
-    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome,
-    Settings, Target, Telemetry, TrustInbound,
+    Arrival, BackendInfo, Carriers, Departure, Endpoint, Headers, Moment, Outcome, Settings,
+    Target, Telemetry, TrustInbound,
 };
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use tonic::Code;
@@ -51,7 +51,6 @@ fn call(telemetry: &Telemetry, traceparent: &str) {
     let backend = telemetry.backend(BackendInfo {
         name: "files".to_owned(),
         endpoint: Endpoint::Stdio,
-        content: ContentPolicy::default(),
     });
     let headers = Headers {
         traceparent: Some(traceparent),

@@ -152,7 +152,9 @@ fn after_option(text: &str, option: &Range) -> Option<Range> {
         return None;
     }
     let start = option.end + between.len();
-    let is_end = |c: char| c.is_whitespace() || ",\"'`;|&<>]})".contains(c);
+    // In a list, the value ends where the next element begins.
+    let ends = if between.contains(',') { ",]}" } else { "" };
+    let is_end = |c: char| c.is_whitespace() || "\"'`;|&<>)".contains(c) || ends.contains(c);
     let secret = match value.find(|c| c == ':' || is_end(c)) {
         Some(colon) if is_user && value.get(colon..)?.starts_with(':') => colon + 1,
         _ if is_user => return None,
@@ -336,6 +338,9 @@ mod tests {
                 "run --password=[redacted] --port 1",
             ),
             ("run -token 's 3' x", "run -token '[redacted]' x"),
+            ("run --password s3,s3]s3 x", "run --password [redacted] x"),
+            ("run --db-password\ts3", "run --db-password\t[redacted]"),
+            ("[--token, s3, x]", "[--token, [redacted], x]"),
             (
                 "\"--api-key\", \"s\\\"3\", \"x\"",
                 "\"--api-key\", \"[redacted]\", \"x\"",

@@ -1,6 +1,6 @@
 use super::backend::NamedBackend;
 use super::*;
-use crate::backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint};
+use crate::backend::{BackendInfo, BackendTelemetry, Endpoint};
 use crate::message::{Moment, Network, Transport};
 use crate::metrics::timer::Timer;
 use crate::subject::Target;
@@ -15,7 +15,6 @@ fn backend(metrics: &Arc<Metrics>) -> BackendTelemetry {
     let info = BackendInfo {
         name: "files".to_owned(),
         endpoint: Endpoint::Stdio,
-        content: ContentPolicy::default(),
     };
     BackendTelemetry::new(info, Some(Arc::clone(metrics)))
 }

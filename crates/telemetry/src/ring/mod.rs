@@ -19,11 +19,12 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use crate::names::Kind;
-use crate::record::Record;
+use crate::record::{OptionalFields, Record};
+use crate::rounds::Rounds;
 
-pub use outcome::TraceOutcome;
+pub use outcome::{Side, TraceOutcome};
 pub use query::{Order, Query};
-pub use trace::{ServerSpans, Summary, Trace, attribute, failure};
+pub use trace::{Summary, Trace, TraceContent, attribute, failure};
 
 /// How many ids the feed queues for a slow subscriber. Further ids push out the oldest.
 const FEED: usize = 256;
@@ -35,6 +36,13 @@ pub struct RingLimits {
     pub traces: usize,
     /// The estimated size in bytes.
     pub bytes: usize,
+}
+
+impl RingLimits {
+    /// The limit of the bytes of one trace.
+    pub(crate) fn of_trace(self) -> usize {
+        self.bytes / 8
+    }
 }
 
 #[cfg(any(test, feature = "test-support"))]
@@ -68,6 +76,7 @@ struct State {
     /// How many traces have been added so far.
     count: u64,
     connecting: LastAttempts,
+    rounds: Rounds,
 }
 
 #[derive(Debug)]
@@ -107,19 +116,27 @@ impl Ring {
     /// Adds a span with about `size` bytes.
     pub(crate) fn push(&self, span: Arc<Record>, size: usize) {
         let own = span.trace_id();
-        let first = span
+        let rounds =
+            |fields: &OptionalFields| (fields.first_round, fields.issued, fields.continued);
+        let (first, issued, continued) = span
             .fields
             .lock()
             .optional
-            .as_ref()
-            .and_then(|fields| fields.first_round);
+            .as_deref()
+            .map(rounds)
+            .unwrap_or_default();
         // Dropped spans are freed after the lock is released.
         let (id, evicted) = {
             let mut state = self.state.lock();
             let attempt = Attempt::of(&span);
-            let most = self.limits.bytes / 8;
+            let most = self.limits.of_trace();
+            let by_state = continued.and_then(|one| state.rounds.take(one));
+            let first = first.or(by_state);
             let first = first.filter(|first| state.traces.contains_key(first));
             let id = first.unwrap_or(own);
+            if let Some(issued) = issued {
+                state.rounds.issued(issued, id);
+            }
             let mut spans = state.add(id, span, size, most);
             if first.is_some() {
                 spans.extend(state.join(id, own, most));

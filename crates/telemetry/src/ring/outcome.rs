@@ -47,7 +47,7 @@ impl TraceOutcome {
             .find(|outcome| outcome.as_str() == name)
     }
 
-    pub(crate) fn of(error: Option<ErrorType>) -> Self {
+    pub(super) fn of(error: Option<ErrorType>) -> Self {
         match error {
             None => Self::Ok,
             Some(ErrorType::ToolError) => Self::ToolError,
@@ -64,6 +64,91 @@ impl TraceOutcome {
                 ErrorType::JsonRpc(_) | ErrorType::InvalidRequest | ErrorType::InvalidResponse,
             ) => Self::ProtocolError,
             Some(_) => Self::Failed,
+        }
+    }
+}
+
+/// The side that has to change something about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The client: the request is wrong, or was cancelled.
+    Client,
+    /// The gateway: a policy, a limit or a pin refused the request.
+    Gateway,
+    /// The server: an error, no answer in time, or no connection.
+    Server,
+}
+
+impl Side {
+    /// Every side.
+    pub const ALL: [Self; 3] = [Self::Client, Self::Gateway, Self::Server];
+
+    /// The name of the side in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Gateway => "gateway",
+            Self::Server => "server",
+        }
+    }
+
+    /// The side of a failure that no gate has caused. `at_server` is whether a server's answer, or
+    /// the lack of one, has the failure, too.
+    pub(super) fn of(error: ErrorType, at_server: bool) -> Self {
+        match error {
+            ErrorType::Cancelled | ErrorType::Abandoned | ErrorType::InvalidRequest => Self::Client,
+            ErrorType::Overloaded
+            | ErrorType::ShuttingDown
+            | ErrorType::NoCredentials
+            | ErrorType::ResponseTooLarge
+            | ErrorType::JsonRpc(
+                code::CANCELLED_BY_OPERATOR | code::NOT_PERMITTED | code::NOT_AUTHENTICATED,
+            ) => Self::Gateway,
+            ErrorType::JsonRpc(code::BACKEND_UNAVAILABLE | code::BACKEND_TIMEOUT) => Self::Server,
+            ErrorType::JsonRpc(
+                code::HEADER_MISMATCH
+                | code::MISSING_CLIENT_CAPABILITY
+                | code::UNSUPPORTED_PROTOCOL_VERSION
+                | code::URLS_NOT_VISITED,
+            ) => Self::Client,
+            mistake if mistake.is_mistake_of_sender() => Self::Client,
+            ErrorType::JsonRpc(_) if !at_server => Self::Gateway,
+            _ => Self::Server,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn side_is_who_can_do_something_about_it() {
+        for (error, at_server, side) in [
+            (ErrorType::Cancelled, true, Side::Client),
+            (ErrorType::JsonRpc(code::INVALID_PARAMS), true, Side::Client),
+            (
+                ErrorType::JsonRpc(code::METHOD_NOT_FOUND),
+                false,
+                Side::Client,
+            ),
+            (
+                ErrorType::JsonRpc(code::NOT_PERMITTED),
+                false,
+                Side::Gateway,
+            ),
+            (ErrorType::Overloaded, false, Side::Gateway),
+            (ErrorType::JsonRpc(code::INTERNAL), false, Side::Gateway),
+            (ErrorType::JsonRpc(code::INTERNAL), true, Side::Server),
+            (
+                ErrorType::JsonRpc(code::BACKEND_TIMEOUT),
+                false,
+                Side::Server,
+            ),
+            (ErrorType::ToolError, true, Side::Server),
+            (ErrorType::ConnectFailed, true, Side::Server),
+        ] {
+            assert_eq!(Side::of(error, at_server), side, "{error:?}");
         }
     }
 }

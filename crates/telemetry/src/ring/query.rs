@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 use fanlight_protocol::Method;
 use opentelemetry::trace::TraceId;
 
-use super::{Attempts, Entry, Ring, ServerSpans, Trace, TraceOutcome};
+use super::{Attempts, Entry, Ring, Side, Trace, TraceContent, TraceOutcome};
+use crate::error_type::ErrorType;
 use crate::names::Kind;
 use crate::record::Record;
 use crate::subject::Subject;
@@ -27,6 +28,8 @@ pub struct Query {
     pub principal: Option<String>,
     /// The trace has this outcome.
     pub outcome: Option<TraceOutcome>,
+    /// The trace is Fanlight's own, or a client's.
+    pub own: Option<bool>,
     /// Whether one of the spans failed.
     pub error: Option<bool>,
     /// The id, or the name or an attribute of a span, contains this text, ignoring case.
@@ -93,6 +96,20 @@ impl Ring {
 
     /// The trace with this id, or the one that has its spans as a further round.
     pub fn get(&self, id: TraceId) -> Option<Trace> {
+        let (first, records) = self.records(id)?;
+        Some(records.to_trace(first))
+    }
+
+    /// The same, if it matches `query`.
+    pub fn find(&self, id: TraceId, query: &Query) -> Option<Trace> {
+        let (first, records) = self.records(id)?;
+        let trace = records.matches(query).then(|| records.to_trace(first))?;
+        let text = query.text.as_deref().map(str::to_lowercase);
+        text.is_none_or(|text| trace.has_text(&text))
+            .then_some(trace)
+    }
+
+    fn records(&self, id: TraceId) -> Option<(TraceId, Records)> {
         let state = self.state.lock();
         let has_round = |(_, entry): &(&TraceId, &Entry)| {
             let mut spans = entry.spans.iter();
@@ -100,9 +117,7 @@ impl Ring {
         };
         let own = state.traces.get_key_value(&id);
         let (first, entry) = own.or_else(|| state.traces.iter().find(has_round))?;
-        let (first, records) = (*first, entry.records());
-        drop(state);
-        Some(records.to_trace(first))
+        Some((*first, entry.records()))
     }
 }
 
@@ -153,7 +168,8 @@ impl Records {
             && has(&query.principal, Record::is_of_principal)
             && query
                 .error
-                .is_none_or(|wanted| any(&Record::failed) == wanted)
+                .is_none_or(|wanted| any(&|span| span.error().is_some()) == wanted)
+            && query.own.is_none_or(|wanted| self.is_own() == wanted)
             && query.outcome.is_none_or(|wanted| self.outcome() == wanted)
     }
 
@@ -167,8 +183,13 @@ impl Records {
         self.spans.iter().filter(is_top)
     }
 
-    /// The time from the first start to the last end; of a call in rounds, the time of its rounds.
+    /// The time from the first start to the last end, or of the rounds of a call, without the waits for
+    /// people.
     fn duration(&self) -> Duration {
+        self.whole().saturating_sub(self.waited())
+    }
+
+    fn whole(&self) -> Duration {
         if self.has_rounds {
             return self
                 .tops()
@@ -186,37 +207,70 @@ impl Records {
             .unwrap_or_default()
     }
 
-    /// The outcome of the first span, or else of any span that failed. A call in rounds ends with
-    /// the last one.
-    fn outcome(&self) -> TraceOutcome {
+    /// The time during which the trace waited for an approval, or for the client's answers to
+    /// questions.
+    fn waited(&self) -> Duration {
+        let mut waits: Vec<_> = self.spans.iter().flat_map(|span| span.waits()).collect();
+        waits.sort();
+        let (mut sum, mut until) = (Duration::ZERO, SystemTime::UNIX_EPOCH);
+        for (start, lasted) in waits {
+            let end = start + lasted;
+            sum += end.duration_since(start.max(until)).unwrap_or_default();
+            until = until.max(end);
+        }
+        sum
+    }
+
+    /// The span of the request: the first one, or of a call in rounds the last one.
+    fn request(&self) -> Option<&Arc<Record>> {
         let began = |span: &&Arc<Record>| span.start.began.wall();
-        let first = match self.has_rounds {
+        match self.has_rounds {
             true => self.tops().max_by_key(began),
             false => self.tops().min_by_key(began),
-        };
-        let error = |span: &Arc<Record>| {
-            if span.failed() {
-                span.fields.lock().error
-            } else {
-                None
-            }
-        };
-        TraceOutcome::of(
-            first
-                .and_then(error)
-                .or_else(|| self.spans.iter().find_map(error)),
-        )
+        }
+    }
+
+    /// The span that failed: the request's, or else any other.
+    fn failure(&self) -> Option<(&Arc<Record>, ErrorType)> {
+        let mut spans = self.request().into_iter().chain(&self.spans);
+        spans.find_map(|span| Some((span, span.error()?)))
+    }
+
+    fn outcome(&self) -> TraceOutcome {
+        TraceOutcome::of(self.failure().map(|(_, error)| error))
+    }
+
+    fn side(&self) -> Option<Side> {
+        let (span, error) = self.failure()?;
+        if span.has_gate() {
+            return Some(Side::Gateway);
+        }
+        let to_server =
+            |span: &Record| span.start.kind != Kind::Server && span.start.backend.is_some();
+        let mut spans = self.spans.iter();
+        let at_server = spans.any(|span| to_server(span) && span.error().is_some());
+        Some(Side::of(error, at_server))
+    }
+
+    /// Whether no request of a client is part of the trace.
+    fn is_own(&self) -> bool {
+        let is_of_client =
+            |span: &Arc<Record>| span.start.kind == Kind::Server && span.start.backend.is_none();
+        self.request().is_some() && !self.spans.iter().any(is_of_client)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.request().is_some_and(|span| !span.asks_for_input())
     }
 
     fn to_trace(&self, id: TraceId) -> Trace {
         let spans = self.spans.iter().map(|span| span.to_span_data()).collect();
-        let (duration, outcome) = (self.duration(), self.outcome());
+        let (duration, outcome, side) = (self.duration(), self.outcome(), self.side());
+        let (is_own, has_ended) = (self.is_own(), self.has_ended());
         let (number, dropped, attempts) = (self.number, self.dropped, self.attempts);
-        let server_spans = self
-            .spans
-            .iter()
-            .filter_map(|span| span.server_spans())
-            .collect();
+        let owners = self.spans.iter().filter_map(|span| span.own_content());
+        let content = owners.flat_map(|content| content.messages());
+        let content = content.map(TraceContent::of).collect();
         Trace {
             number,
             id,
@@ -225,26 +279,51 @@ impl Records {
             attempts,
             duration,
             outcome,
-            server_spans,
+            side,
+            is_own,
+            has_ended,
+            content,
         }
     }
 }
 
 impl Record {
-    /// Whether [`super::failure`] has a value for the span.
-    fn failed(&self) -> bool {
+    /// The error, if [`super::failure`] has a value for the span.
+    fn error(&self) -> Option<ErrorType> {
         let probes = self.start.kind == Kind::Client && self.start.method == Some(Method::Discover);
-        !probes && self.fields.lock().error.is_some()
+        self.fields.lock().error.filter(|_| !probes)
     }
 
-    fn server_spans(&self) -> Option<ServerSpans> {
-        let resource_spans = self.fields.lock().optional.as_ref()?.server_spans.clone()?;
-        let backend = self.start.backend.as_ref()?.shared().name.to_string();
-        Some(ServerSpans {
-            backend,
-            span_id: self.context.span_id().to_string(),
-            resource_spans,
-        })
+    fn has_gate(&self) -> bool {
+        let fields = self.fields.lock();
+        fields
+            .optional
+            .as_ref()
+            .is_some_and(|optional| optional.gate.is_some())
+    }
+
+    fn asks_for_input(&self) -> bool {
+        let fields = self.fields.lock();
+        fields
+            .optional
+            .as_ref()
+            .is_some_and(|optional| optional.issued.is_some())
+    }
+
+    /// The times during which the span waited for a person.
+    fn waits(&self) -> Vec<(SystemTime, Duration)> {
+        let fields = self.fields.lock();
+        let approvals = fields.optional.iter().flat_map(|optional| &optional.waits);
+        let is_question = self.start.kind == Kind::Client
+            && self.start.backend.is_none()
+            && self
+                .start
+                .method
+                .as_ref()
+                .is_some_and(Method::is_input_request);
+        let question = fields.lasted.filter(|_| is_question);
+        let question = question.map(|lasted| (self.start.began.wall(), lasted));
+        approvals.copied().chain(question).collect()
     }
 
     fn is_of_backend(&self, name: &str) -> bool {

@@ -4,13 +4,14 @@ use fanlight_protocol::{Json, Method};
 use opentelemetry::trace::SpanId;
 
 use super::*;
-use crate::backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint};
+use crate::backend::{BackendInfo, BackendTelemetry, Endpoint};
 use crate::client_name::ClientName;
 use crate::context::TraceContext;
 use crate::error_type::{ErrorType, Outcome};
 use crate::message::Moment;
 use crate::names::Kind;
 use crate::record::{ParentSpan, SpanStart};
+use crate::rounds::StateId;
 use crate::stored;
 use crate::subject::Target;
 
@@ -29,15 +30,7 @@ fn record(
 ) -> Record {
     let backend = backend.map(|name| {
         let (name, endpoint) = (name.to_owned(), Endpoint::Stdio);
-        let content = ContentPolicy::default();
-        BackendTelemetry::new(
-            BackendInfo {
-                name,
-                endpoint,
-                content,
-            },
-            None,
-        )
+        BackendTelemetry::new(BackendInfo { name, endpoint }, None)
     });
     let start = SpanStart {
         kind: Kind::Server,
@@ -65,6 +58,8 @@ struct Of<'a> {
     backend: Option<&'a str>,
     error: Option<ErrorType>,
     first_round: Option<u128>,
+    issued: Option<&'a str>,
+    continued: Option<&'a str>,
 }
 
 fn push(ring: &Ring, trace: u128, id: u64, of: &Of<'_>) -> usize {
@@ -73,6 +68,11 @@ fn push(ring: &Ring, trace: u128, id: u64, of: &Of<'_>) -> usize {
     if let Some(first) = of.first_round {
         span.update(|fields| fields.optional().first_round = Some(TraceId::from(first)));
     }
+    let state = |state: Option<&str>| state.and_then(StateId::of);
+    span.update(|fields| {
+        fields.optional().issued = state(of.issued);
+        fields.optional().continued = state(of.continued);
+    });
     let outcome = of.error.map_or(Outcome::Finished, Outcome::failed);
     let size = span.end(&outcome, Duration::from_millis(5)).unwrap();
     ring.push(Arc::new(span), size);
@@ -332,6 +332,73 @@ fn rounds_of_a_call_are_one_trace_without_the_time_between_them() {
     };
     push(&ring, 4, 1, &other);
     assert_eq!(ring.query(&Query::default()).len(), 2);
+}
+
+#[test]
+fn rounds_are_joined_by_the_state_between_them() {
+    let ring = Ring::new(RingLimits::default());
+    let (first, second) = ("a state of the first round", "a state of the second round");
+    let issuing = |issued, continued| Of {
+        issued,
+        continued,
+        ..Of::default()
+    };
+    push(&ring, 1, 1, &issuing(Some(first), None));
+    push(&ring, 2, 1, &issuing(Some("short"), None));
+    let waiting = ring.get(TraceId::from(1)).unwrap();
+    assert!(!waiting.has_ended && !waiting.is_own);
+    push(&ring, 3, 1, &issuing(Some(second), Some(first)));
+    push(&ring, 4, 1, &issuing(None, Some(second)));
+    push(&ring, 5, 1, &issuing(None, Some("short")));
+    // A state is good once.
+    push(&ring, 6, 1, &issuing(None, Some(first)));
+    let call = ring.get(TraceId::from(4)).unwrap();
+    assert_eq!((call.id, call.spans.len()), (TraceId::from(1), 3));
+    assert!(call.has_ended);
+    assert_eq!(call.duration, Duration::from_millis(15));
+    let ids = ring.query(&Query::default());
+    let ids: Vec<_> = ids.iter().map(|trace| trace.id).collect();
+    assert_eq!(ids, [6, 5, 2, 1].map(TraceId::from));
+}
+
+#[test]
+fn waits_for_people_are_no_part_of_the_duration_and_own_requests_are_apart() {
+    let ring = Ring::new(RingLimits::default());
+    let mut question = record(Method::Elicit, Target::None, 1, 2, 1, None);
+    question.start.kind = Kind::Client;
+    let size = question
+        .end(&Outcome::Finished, Duration::from_secs(3600))
+        .unwrap();
+    ring.push(Arc::new(question), size);
+    let call = record(Method::CallTool, Target::None, 1, 1, 0, None);
+    let wait = (call.start.began.wall(), Duration::from_secs(1800));
+    call.update(|fields| fields.optional().waits.push(wait));
+    let lasted = Duration::from_secs(3601);
+    let size = call.end(&Outcome::Finished, lasted).unwrap();
+    ring.push(Arc::new(call), size);
+    let [call] = &ring.query(&Query::default())[..] else {
+        panic!("several traces")
+    };
+    assert!(
+        call.duration < Duration::from_secs(2),
+        "{:?}",
+        call.duration
+    );
+    attempt(&ring, 7, "a", Some(ErrorType::ConnectFailed));
+    let own = |own| {
+        ring.query(&Query {
+            own: Some(own),
+            ..Query::default()
+        })
+    };
+    let [attempt] = &own(true)[..] else {
+        panic!("several traces")
+    };
+    assert_eq!(
+        (attempt.id, attempt.side),
+        (TraceId::from(7), Some(Side::Server))
+    );
+    assert_eq!(own(false).len(), 1);
 }
 
 #[test]

@@ -9,12 +9,14 @@ use opentelemetry::Value;
 use opentelemetry::trace::{SpanId, SpanKind, Status, TraceId};
 use opentelemetry_sdk::trace::SpanData;
 
-use super::{Attempts, TraceOutcome};
+use super::{Attempts, Side, TraceOutcome};
 use crate::client_name;
+use crate::content::{ContentKind, Message};
 use crate::names::{
     BACKEND_NAME, CLIENT_NAME, CLIENT_VERSION, ERROR_MESSAGE, ERROR_TYPE, MCP_METHOD_NAME,
     PRINCIPAL, RPC_RESPONSE_STATUS_CODE,
 };
+use crate::redact::redacted;
 
 /// The ended spans of a trace.
 #[derive(Clone, Debug)]
@@ -34,20 +36,49 @@ pub struct Trace {
     pub duration: Duration,
     /// How the trace ended.
     pub outcome: TraceOutcome,
-    /// The spans that servers returned with their answers.
-    pub server_spans: Vec<ServerSpans>,
+    /// The side of the failure, if it failed.
+    pub side: Option<Side>,
+    /// The trace is Fanlight's own, such as a health check, a list or a connection.
+    pub is_own: bool,
+    /// Whether its request has been answered, and not with a question.
+    pub has_ended: bool,
+    /// The content of its calls, oldest first.
+    pub content: Vec<TraceContent>,
 }
 
-/// Spans that a server returned with an answer.
+/// A message of a call, as far as it was kept.
 #[derive(Clone, Debug)]
-pub struct ServerSpans {
-    /// The name of the server in the configuration.
-    pub backend: String,
-    /// The span of the answered request, in hexadecimal.
+pub struct TraceContent {
+    /// The span that sent or received it, in hexadecimal.
     pub span_id: String,
-    /// The array `resourceSpans` as JSON, without secrets that a name reveals. The server may have
-    /// sent anything.
-    pub resource_spans: Arc<str>,
+    /// When it was sent or received.
+    pub at: SystemTime,
+    /// The part that it plays.
+    pub kind: ContentKind,
+    /// Its length in bytes.
+    pub bytes: usize,
+    /// How many of these bytes were not kept.
+    pub left_out: usize,
+    /// The kept bytes, with secrets.
+    raw: Arc<str>,
+}
+
+impl TraceContent {
+    pub(super) fn of(message: Message) -> Self {
+        Self {
+            span_id: message.span.to_string(),
+            at: message.at,
+            kind: message.kind,
+            bytes: message.bytes,
+            left_out: message.bytes - message.text.len(),
+            raw: message.text,
+        }
+    }
+
+    /// The kept part as JSON, without secrets that a name reveals. A peer may have sent anything.
+    pub fn text(&self) -> String {
+        redacted(&self.raw)
+    }
 }
 
 /// A trace in a list.

@@ -2,8 +2,8 @@
 
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{
-    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome,
-    Settings, Target, Telemetry,
+    Arrival, BackendInfo, Carriers, Departure, Endpoint, Headers, Moment, Outcome, Settings,
+    Target, Telemetry,
 };
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -20,7 +20,6 @@ fn sent(telemetry: &Telemetry, header: Option<&str>, params: &'static str) -> St
     let backend = telemetry.backend(BackendInfo {
         name: "b".to_owned(),
         endpoint: Endpoint::Stdio,
-        content: ContentPolicy::default(),
     });
     let params = Json::literal(params);
     let meta = params.get("_meta");

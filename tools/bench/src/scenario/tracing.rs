@@ -1,5 +1,6 @@
-//! The cost of recording a call, in front of the same server: Fanlight without spans, with spans in
-//! the ring and an audit log, the default, without an audit log, and with all spans also exported.
+//! The cost of recording a call, in front of the same server: Fanlight without spans, without the
+//! content of calls, with spans and content in the ring and an audit log, the default, without an
+//! audit log, and with all spans also exported.
 
 use super::Run;
 use super::calls::calls_of;
@@ -10,8 +11,9 @@ use crate::fake::payload::Tool;
 use crate::load::calls::Pace;
 use crate::system::{Fakes, FanlightConfig, Kind};
 
-pub(crate) const KINDS: [Kind; 4] = [
+pub(crate) const KINDS: [Kind; 5] = [
     Kind::FanlightNoSpans,
+    Kind::FanlightNoContent,
     Kind::Fanlight,
     Kind::FanlightNoRecord,
     Kind::FanlightExporting,

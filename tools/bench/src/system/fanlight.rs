@@ -53,6 +53,9 @@ impl FanlightConfig {
         if let (Kind::FanlightExporting, Some(collector)) = (kind, servers.first()) {
             let _ = writeln!(text, "telemetry: {{ endpoint: \"http://{collector}\" }}");
         }
+        if kind == Kind::FanlightNoContent {
+            text += "telemetry: { content: off }\n";
+        }
         if kind == Kind::FanlightTls {
             text += "tls: { cert: cert.pem, key: key.pem }\n";
         }
@@ -243,6 +246,8 @@ mod tests {
         assert!(more.starts_with(
             "audit: { file: audit.jsonl }\nlimits: { connections: 14, sessions: 9, concurrency: 9, traces: 0 }\nmcp"
         ));
+        let no_content = FanlightConfig::default().text(Kind::FanlightNoContent, &[server], None);
+        assert!(no_content.contains("telemetry: { content: off }\nmcp"));
         let exporting = FanlightConfig::default().text(Kind::FanlightExporting, &[server], None);
         assert!(exporting.contains("telemetry: { endpoint: \"http://127.0.0.1:7\" }"));
     }

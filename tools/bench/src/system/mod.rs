@@ -37,6 +37,8 @@ pub(crate) enum Kind {
     FanlightNoRecord,
     /// With one server, recording no spans.
     FanlightNoSpans,
+    /// With one server, keeping no content of calls.
+    FanlightNoContent,
     /// With one server, exporting all spans to the fake server, which is the collector too.
     FanlightExporting,
     /// With ten servers and ten endpoints, and with changed names, definitions and arguments of
@@ -66,6 +68,7 @@ impl Kind {
             Self::Fanlight10 => "fanlight10",
             Self::FanlightNoRecord => "no record",
             Self::FanlightNoSpans => "no spans",
+            Self::FanlightNoContent => "no content",
             Self::FanlightExporting => "exporting",
             Self::FanlightRewriting => "rewriting",
             Self::FanlightTokens => "tokens",

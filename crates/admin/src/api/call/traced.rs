@@ -40,6 +40,10 @@ impl TracedCall {
             client: None,
         });
         span.set_client(|| ClientName::of(Some(&own_info(subject)), None));
+        span.keep_content(&call.method, Some(&call.params));
+        if let Some(path) = call.endpoint.path() {
+            span.set_endpoint(path);
+        }
         Self {
             span,
             method: call.method.clone(),

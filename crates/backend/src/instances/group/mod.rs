@@ -40,7 +40,7 @@ use super::ServerParts;
 use super::instance::{Common, Instance, Readiness};
 use super::places::Places;
 use crate::repeats::{self, Repeats};
-use crate::settings::{BackendSettings, KnownServer};
+use crate::settings::{BackendSettings, KnownServer, telemetry_of};
 use crate::subscriptions::SessionSubscriptions;
 use crate::tasks::owners::TaskOwners;
 use choice::Tried;
@@ -84,9 +84,8 @@ impl Group {
     ) -> Arc<Self> {
         let shutdown = server.shutdown.child_token();
         let (limits, end) = (&settings.limits, shutdown.clone().drop_guard());
-        let telemetry = settings.telemetry.clone();
         let common = Common {
-            telemetry: telemetry.of(&settings.name, &settings.transport),
+            telemetry: telemetry_of(&settings.telemetry, &settings.name, &settings.transport),
             owners: Arc::new(TaskOwners::new(limits.tasks, limits.task_state_bytes)),
             subscribed: Arc::new(SessionSubscriptions::new(limits.subscriptions)),
             process_log: Arc::clone(&server.process_log),

@@ -12,7 +12,7 @@ use std::sync::{LazyLock, Mutex};
 
 use fanlight_backend::{
     Backend, BackendLimits, BackendSettings, BackendTimeouts, EraChoice, HealthPolicy,
-    SessionPolicy, TelemetrySettings, TransportSettings,
+    SessionPolicy, TransportSettings,
 };
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, Call, CallContext, Caller, HandleSeal, Interest,
@@ -63,7 +63,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             task_state_bytes: 1 << 20,
             spare_bytes: 4 << 20,
         },
-        telemetry: TelemetrySettings::default(),
+        telemetry: Default::default(),
         handles: Arc::new(HandleSeal::new(&Keys::default()).unwrap()),
         endpoints: Default::default(),
         repeats: None,

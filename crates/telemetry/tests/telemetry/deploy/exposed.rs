@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fanlight_protocol::{Json, Method, Revision, code};
 use fanlight_telemetry::metrics::{FAMILIES, MetricLimits, MirrorOutcome, NameKind};
 use fanlight_telemetry::{
-    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Moment, Network,
-    Outcome, Settings, Target, Telemetry,
+    Arrival, BackendInfo, Carriers, Departure, Endpoint, ErrorType, Moment, Network, Outcome,
+    Settings, Target, Telemetry,
 };
 
 /// The labels of every sample, by its name.
@@ -85,7 +85,6 @@ fn gateway() -> Telemetry {
             host: "127.0.0.1".to_owned(),
             port: 8080,
         },
-        content: ContentPolicy::default(),
     });
     registry.read_states(|| vec![("files".to_owned(), true)]);
     backend.metrics().set_endpoints(1, 1);
