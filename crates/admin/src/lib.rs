@@ -235,6 +235,7 @@ pub async fn serve_admin(
 
 fn facts_of(opened: &OpenedStream) -> ConnectionFacts {
     ConnectionFacts {
+        number: 0,
         local: opened.local.map(|address| address.ip()),
         peer: opened.peer,
         socket: opened

@@ -40,6 +40,11 @@ pub trait Operations: Send + Sync + 'static {
         Box::pin(async { Err(OperationError::NoSuchDefinition) })
     }
 
+    /// The configured values that no recording contains.
+    fn configured_values(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The rate limits, each with up to `nearest` of its heaviest users.
     fn limits(&self, nearest: usize) -> Vec<RateLimit> {
         let _ = nearest;

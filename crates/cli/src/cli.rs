@@ -134,6 +134,8 @@ pub enum Command {
     Traces(TracesArgs),
     /// Show what the servers of a running gateway wrote to their standard error
     Logs(LogsArgs),
+    /// Record the messages on both sides of a running gateway in a file, until Ctrl-C
+    Record(RecordArgs),
     /// Make a running gateway reload its configuration; exit status 1 if it has errors
     Reload(ReloadRequestArgs),
     /// Switch a server of a running gateway on, until the gateway restarts
@@ -682,6 +684,33 @@ pub struct LogsArgs {
     pub json: bool,
     #[command(flatten)]
     pub admin: AdminArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// The file to write, readable only by you
+    pub file: PathBuf,
+    /// Record only this server, and all messages of clients; can be repeated
+    #[arg(long, value_name = "NAME")]
+    pub server: Vec<String>,
+    /// Record only the clients of this endpoint, and what their messages cause at servers
+    #[arg(long, value_name = "PATH")]
+    pub endpoint: Option<String>,
+    /// How long to record, such as 10m [default: until Ctrl-C, at most a day]
+    #[arg(long, value_name = "DURATION")]
+    pub r#for: Option<String>,
+    /// The largest size of the file, at most 1GiB
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    pub max_bytes: usize,
+    /// Replace an existing file
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub admin: AdminArgs,
+}
+
+fn parse_size(text: &str) -> Result<usize, &'static str> {
+    fanlight_config::parse_size(text).ok_or("write it as 64MiB, 500KB or a number of bytes")
 }
 
 #[derive(Debug, Args)]

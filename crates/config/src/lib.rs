@@ -81,7 +81,7 @@ pub use reference::SecretReference;
 pub use report::harmless::may_be_secret;
 pub use report::problem::{ConfigErrors, Problem, Severity};
 pub use text_file::fingerprint;
-pub use units::parse_duration;
+pub use units::{parse_duration, parse_size};
 pub use variables::Environment;
 
 /// The largest size of a config file, in bytes. Not an option, since it applies before options are

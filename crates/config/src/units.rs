@@ -45,7 +45,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// Parses `16MiB`, `64KiB`, `1MB`, or plain bytes; the case of the unit does not matter.
-pub(crate) fn parse_size(text: &str) -> Option<usize> {
+pub fn parse_size(text: &str) -> Option<usize> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());

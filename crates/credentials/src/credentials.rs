@@ -8,6 +8,8 @@ use http::{HeaderMap, Method};
 /// The properties of a client's connection that a listener knows.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionFacts {
+    /// The number of the connection in recordings.
+    pub number: u64,
     /// The local address that the connection arrived at.
     pub local: Option<IpAddr>,
     /// The remote address, which may be a proxy's.

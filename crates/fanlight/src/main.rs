@@ -101,6 +101,9 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Approvals(args)) => return in_runtime(observe::approvals(args, common)),
         Some(Command::Status(args)) => return in_runtime(observe::status(args, common)),
         Some(Command::Logs(args)) => return in_runtime(observe::logs(args, common)),
+        Some(Command::Record(args)) => {
+            return in_runtime(fanlight_cli::recording::record(args, common));
+        }
         Some(Command::Traces(args)) => return in_runtime(observe::traces(args, common)),
         Some(Command::Check(args)) => {
             if let Some(target) = judge_command::target(args)? {

@@ -10,6 +10,8 @@ use fanlight_telemetry::{Headers, Moment, Network};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TransportFacts<'a> {
     pub(crate) received: Moment,
+    /// The number of the exchange in the running recording; 0 if nothing records it.
+    pub(crate) exchange: u64,
     pub(crate) network: Network,
     /// The user id of the client's process, on a Unix socket.
     pub(crate) user: Option<u32>,

@@ -78,6 +78,7 @@ fn begin_of(
         carriers,
     });
     span.set_network(facts.network);
+    span.set_exchange(facts.exchange);
     span.keep_content(&request.method, request.params.as_ref());
     if let Some(path) = endpoint.path() {
         span.set_endpoint(path);

@@ -53,10 +53,11 @@ impl ActiveSpan {
             is_remote,
         });
         let record = Arc::new(Record::new(start, context, parent, baggage, forwarded));
-        if let Ancestor::Active(span) = ancestor
-            && let Some(content) = span.record.content.get()
-        {
-            let _ = record.content.set(Arc::clone(content));
+        if let Ancestor::Active(span) = ancestor {
+            record.set_exchange(span.record.exchange());
+            if let Some(content) = span.record.content.get() {
+                let _ = record.content.set(Arc::clone(content));
+            }
         }
         Self {
             recorder: Arc::clone(recorder),

@@ -16,6 +16,7 @@ use crate::names::{
     BACKEND_NAME, NETWORK_PEER_ADDRESS, NETWORK_PEER_PORT, NETWORK_PROTOCOL_NAME,
     NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT,
 };
+use crate::recording::Tap;
 use crate::subject::Target;
 
 /// How Fanlight reaches a server.
@@ -54,10 +55,15 @@ pub(crate) struct Shared {
     /// The registry of metrics; `None` if nothing is counted.
     pub(crate) registry: Option<Arc<Metrics>>,
     pub(crate) metrics: Arc<BackendMetrics>,
+    tap: Option<Arc<Tap>>,
 }
 
 impl BackendTelemetry {
-    pub(crate) fn new(info: BackendInfo, registry: Option<Arc<Metrics>>) -> Self {
+    pub(crate) fn new(
+        info: BackendInfo,
+        registry: Option<Arc<Metrics>>,
+        tap: Option<Arc<Tap>>,
+    ) -> Self {
         let name: Arc<str> = Arc::from(info.name);
         let (attributes, transport) = attributes(&name, &info.endpoint);
         let metrics = match &registry {
@@ -77,6 +83,7 @@ impl BackendTelemetry {
             transport,
             registry,
             metrics,
+            tap,
         }))
     }
 
@@ -103,12 +110,19 @@ impl BackendTelemetry {
             transport,
             registry: registry.clone(),
             metrics: Arc::clone(metrics),
+            tap: self.0.tap.clone(),
         }))
     }
 
     /// The counters of the server.
     pub fn metrics(&self) -> &Arc<BackendMetrics> {
         &self.0.metrics
+    }
+
+    /// The tap of the running recording, if there is one.
+    #[inline]
+    pub fn tap(&self) -> Option<&Arc<Tap>> {
+        self.0.tap.as_ref().filter(|tap| tap.is_on())
     }
 
     /// Counts a request that could not be sent. Such a request has no span of its own.

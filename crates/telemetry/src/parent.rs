@@ -157,6 +157,11 @@ impl Parent {
             .map_or(Poll::Pending, |span| span.poll_cancelled_by_operator(cx))
     }
 
+    /// The recorded exchange with a client that the span belongs to; 0 if none is.
+    pub fn exchange(&self) -> u64 {
+        self.record().map_or(0, Record::exchange)
+    }
+
     pub(crate) fn is_cancelled(&self) -> bool {
         self.record().is_some_and(Record::is_cancelled)
     }

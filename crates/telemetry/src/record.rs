@@ -5,7 +5,7 @@
 //! more than a name. The span of the OpenTelemetry SDK is made on demand (`span_data`).
 
 use std::mem::size_of;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
@@ -57,6 +57,8 @@ pub(crate) struct Record {
     pub(crate) forwarded: Option<Arc<HeaderContext>>,
     /// The content of the span's call, unless none is kept.
     pub(crate) content: OnceLock<Arc<CallContent>>,
+    /// The recorded exchange with a client that the span belongs to; 0 if none is.
+    exchange: AtomicU64,
     /// [`CANCELLED`], [`BY_OPERATOR`] and [`ENDED`].
     flags: AtomicU8,
     /// The lock is held only to read or set fields.
@@ -146,13 +148,24 @@ impl Record {
             baggage,
             forwarded,
             content: OnceLock::new(),
+            exchange: AtomicU64::new(0),
             flags,
             fields,
         }
     }
 
+    /// Makes the span part of a recorded exchange with a client.
+    pub(crate) fn set_exchange(&self, number: u64) {
+        self.exchange.store(number, Ordering::Relaxed);
+    }
+
     pub(crate) fn trace_id(&self) -> TraceId {
         self.context.trace_id()
+    }
+
+    /// The recorded exchange with a client that the span belongs to; 0 if none is.
+    pub(crate) fn exchange(&self) -> u64 {
+        self.exchange.load(Ordering::Relaxed)
     }
 
     /// Changes fields, unless the span has ended.

@@ -175,6 +175,13 @@ impl ServerSpan {
         }
     }
 
+    /// Makes the span, and those within it, part of a recorded exchange with the client.
+    pub fn set_exchange(&self, number: u64) {
+        if let Some(span) = self.parent.record().filter(|_| number > 0) {
+            span.set_exchange(number);
+        }
+    }
+
     /// Sets the path of the endpoint that received the request.
     pub fn set_endpoint(&self, path: &Arc<str>) {
         if let Some(span) = self.parent.record() {

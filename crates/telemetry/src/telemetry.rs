@@ -11,6 +11,7 @@ use crate::message::Arrival;
 use crate::metrics::Metrics;
 use crate::parent::Parent;
 use crate::pipeline::Recorder;
+use crate::recording::Tap;
 use crate::ring::Ring;
 use crate::running::RunningRequest;
 use crate::settings::Propagators;
@@ -28,6 +29,7 @@ struct Shared {
     metrics: Arc<Metrics>,
     resource: Resource,
     propagators: Propagators,
+    tap: Arc<Tap>,
 }
 
 impl Telemetry {
@@ -49,6 +51,7 @@ impl Telemetry {
             metrics,
             resource,
             propagators,
+            tap: Arc::default(),
         })))
     }
 
@@ -87,6 +90,7 @@ impl Telemetry {
         BackendTelemetry::new(
             info,
             self.0.as_ref().map(|shared| Arc::clone(&shared.metrics)),
+            self.tap().cloned(),
         )
     }
 
@@ -140,6 +144,11 @@ impl Telemetry {
     /// The metrics, unless telemetry is off.
     pub fn metrics(&self) -> Option<&Arc<Metrics>> {
         self.0.as_ref().map(|shared| &shared.metrics)
+    }
+
+    /// The tap of recordings, unless telemetry is off.
+    pub fn tap(&self) -> Option<&Arc<Tap>> {
+        self.0.as_ref().map(|shared| &shared.tap)
     }
 
     /// The resource of all spans and metrics. OTLP-JSON contains it.

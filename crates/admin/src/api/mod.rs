@@ -15,6 +15,7 @@ pub(crate) mod limits;
 pub(crate) mod operations;
 pub(crate) mod overview;
 pub(crate) mod pins;
+pub(crate) mod recording;
 pub(crate) mod server_log;
 mod server_state;
 pub(crate) mod session;
@@ -113,6 +114,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route("/api/sessions/{digest}/end", OPERATOR, || {
         change(operations::end_session)
     }),
+    Route("/api/recording", OPERATOR, || change(recording::answer)),
     Route("/api/reload", OPERATOR, || change(operations::reload)),
     Route("/api/servers/{name}/{action}", OPERATOR, || {
         change(operations::server)

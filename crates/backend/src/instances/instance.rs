@@ -186,7 +186,7 @@ impl Instance {
                 credentials.clone(),
             );
             endpoint.map_or_else(Target::Unusable, |endpoint| {
-                Target::Http(Arc::new(endpoint))
+                Target::Http(Arc::new(endpoint.recorded_by(&context.telemetry)))
             })
         };
         let sse_first = matches!(transport, TransportSettings::Sse { .. });

@@ -16,6 +16,7 @@ use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Json, Message, MessageError, Method, Response, RpcError, code, partial};
+use fanlight_telemetry::recording::fresh_number;
 use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
 use http::header::HeaderValue;
 use parking_lot::Mutex;
@@ -52,6 +53,8 @@ pub(crate) struct TransportContext {
     pub(crate) kept: Option<SessionAt>,
     /// Ids for the requests of such a session; other sessions use the server's counter.
     pub(crate) own_ids: Option<RequestIds>,
+    /// The number of the connection in recordings.
+    pub(crate) number: u64,
 }
 
 /// State that all connections of one server share.
@@ -107,6 +110,7 @@ impl TransportContext {
             end,
             kept,
             own_ids,
+            number: fresh_number(),
         })
     }
 

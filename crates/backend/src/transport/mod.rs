@@ -3,6 +3,7 @@
 pub(crate) mod channel;
 pub(crate) mod files;
 pub(crate) mod http;
+pub(crate) mod recorded;
 pub(crate) mod stdio;
 
 use ::http::header::HeaderValue;

@@ -21,6 +21,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
             "status",
             "traces",
             "logs",
+            "record",
             "approvals",
             "reload",
             "enable",

@@ -187,9 +187,18 @@ impl Admin {
         path: &str,
         body: String,
     ) -> Result<reqwest::Response, Failure> {
+        self.post_streamed(path, body, "text/event-stream").await
+    }
+
+    /// Posts JSON to `path`, and returns the stream of this type that answers it.
+    pub async fn post_streamed(
+        &self,
+        path: &str,
+        body: String,
+        kind: &str,
+    ) -> Result<reqwest::Response, Failure> {
         let request = self.json_to(path, body);
-        self.stream(request.header("accept", "text/event-stream"))
-            .await
+        self.stream(request.header("accept", kind)).await
     }
 
     async fn stream(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Failure> {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use fanlight_admin::{OperationError, Operations, RateLimit, RateUse, Reloaded};
 use fanlight_cli::flagged::{self, Flagged, flagged};
 use fanlight_cli::known_lists::KnownLists;
+use fanlight_cli::recording::configured_values;
 use fanlight_cli::unmatched;
 use fanlight_frontend::RateState;
 use fanlight_protocol::Json;
@@ -77,6 +78,10 @@ impl Operations for Control {
                 .ok_or(OperationError::Ending)?;
             Ok(about)
         })
+    }
+
+    fn configured_values(&self) -> Vec<String> {
+        configured_values(&self.state().effective)
     }
 
     fn limits(&self, nearest: usize) -> Vec<RateLimit> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_gateway::Gateway;
 use fanlight_protocol::json::on_one_line;
+use fanlight_telemetry::recording::fresh_number;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -29,6 +30,8 @@ use crate::trace::Ending;
 
 /// A client on a channel.
 pub(crate) struct ChannelConnection {
+    /// The number of the connection in recordings.
+    pub(crate) number: u64,
     pub(crate) ingress: Ingress,
     out: ClientSender,
     /// The session of the last `initialize`.
@@ -60,6 +63,7 @@ impl ChannelConnection {
         } = options;
         let closing = CancellationToken::new();
         Ok(Arc::new(Self {
+            number: fresh_number(),
             ingress: Ingress::new(core, settings, &cut)?,
             out: ClientSender::new(queue, write_timeout, cut.clone()),
             session: Mutex::default(),

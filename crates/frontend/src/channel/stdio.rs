@@ -9,11 +9,13 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use fanlight_canonical::Peer;
 use fanlight_gateway::Gateway;
 use fanlight_protocol::line::{Line, LineDecoder};
 use fanlight_protocol::{Json, RpcError, code, partial};
 use fanlight_telemetry::metrics::Direction;
+use fanlight_telemetry::recording::{Captured, Framing, Party, To};
 use fanlight_telemetry::{Headers, Moment, Network, Telemetry};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufWriter};
 use tokio::sync::mpsc;
@@ -67,7 +69,9 @@ pub async fn serve_stdio_observed(
     let (lines, queue) = mpsc::channel(QUEUE);
     let connection = ChannelConnection::new(core, &settings, lines, ChannelOptions::default())?;
     insight.begin(&connection);
-    let mut writer = pin!(write_lines(output, queue, telemetry));
+    let (recorded, number) = (Arc::clone(&settings), connection.number);
+    let record = |text: &Bytes| record(&recorded, number, text, To::Client, number);
+    let mut writer = pin!(write_lines(output, queue, telemetry, record));
     let input = tokio::select! {
         input = read_lines(input, limit, &connection) => input,
         () = shutdown.cancelled() => Ok(()),
@@ -157,8 +161,12 @@ async fn take_line(connection: &Arc<ChannelConnection>, line: Result<Line, NoMem
     let taken = match line {
         Ok(Line::Whole(text)) => {
             let (received, trace_context) = (Moment::now(), Headers::default());
+            let settings = &connection.ingress.settings;
+            let exchange = recorded_exchange(settings);
+            record(settings, connection.number, &text, To::Server, exchange);
             let facts = TransportFacts {
                 received,
+                exchange,
                 network: Network::Stdio,
                 user: None,
                 is_forwarded: false,
@@ -194,10 +202,12 @@ async fn write_lines(
     output: impl AsyncWrite,
     mut lines: mpsc::Receiver<Outbound>,
     telemetry: Telemetry,
+    record: impl Fn(&Bytes),
 ) -> std::io::Result<()> {
     let mut output = pin!(BufWriter::new(output));
     let mut endings: Vec<Box<Ending>> = Vec::new();
     while let Some(Outbound { text, ending }) = lines.recv().await {
+        record(&text);
         output.write_all(&text).await?;
         output.write_all(b"\n").await?;
         trace::bytes(&telemetry, Direction::Transmit, text.len() + 1);
@@ -210,6 +220,38 @@ async fn write_lines(
     output.flush().await?;
     endings.into_iter().for_each(|ending| ending.delivered());
     Ok(())
+}
+
+/// The number for a new message in the running recording; 0 if nothing records it.
+#[inline]
+fn recorded_exchange(settings: &FrontendSettings) -> u64 {
+    let tap = settings.telemetry.tap().filter(|tap| tap.is_on());
+    tap.map_or(0, |tap| tap.exchange_at(settings.endpoint.full_path()))
+}
+
+/// Gives a line of the connection with this number to the recording, if there is one.
+#[inline]
+fn record(settings: &FrontendSettings, connection: u64, text: &Bytes, to: To, exchange: u64) {
+    let Some(tap) = settings.telemetry.tap().filter(|tap| tap.is_on()) else {
+        return;
+    };
+    tap.capture(Captured {
+        peer: Party::Client {
+            endpoint: settings.endpoint.full_path().into(),
+        },
+        connection,
+        session: None,
+        exchange,
+        to,
+        kind: Framing::Line,
+        transport: "stdio",
+        revision: None,
+        method: None,
+        status: None,
+        headers: Vec::new(),
+        text: vec![text.clone()],
+        cause: 0,
+    });
 }
 
 /// The memory of one connection's incoming lines.

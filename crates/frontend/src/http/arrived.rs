@@ -16,6 +16,7 @@ use super::activity::ActiveRequest;
 use super::body::{self, BodyLimits};
 use super::events::listeners::{ListenOnlyStreams, StreamPermit};
 use super::fields::{Field, Fields};
+use super::recorded::RecordedRequest;
 use super::reply::Refusal;
 use crate::facts::TransportFacts;
 use crate::settings::FrontendSettings;
@@ -32,6 +33,8 @@ pub(super) struct Arrived<'a> {
     pub(super) received: Moment,
     /// The request's guard on its connection.
     pub(super) active: &'a ActiveRequest,
+    /// The places of its messages in a recording.
+    pub(super) recorded: RecordedRequest,
     /// The forwarded request that this one was made from, if another replica forwarded it.
     pub(super) forwarded: Option<&'a Opened>,
 }
@@ -56,6 +59,7 @@ impl<'a> Arrived<'a> {
         let is_forwarded = self.forwarded.is_some();
         TransportFacts {
             received: self.received,
+            exchange: self.recorded.exchange,
             network,
             user,
             is_forwarded,

@@ -16,6 +16,7 @@ mod listener;
 mod mcp;
 mod negotiate;
 mod page;
+mod recorded;
 mod reply;
 mod serve;
 mod sse_transport;

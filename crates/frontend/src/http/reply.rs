@@ -7,13 +7,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::Peer;
 use fanlight_canonical::identity::Identity;
+use fanlight_canonical::{Peer, SessionKey};
 use fanlight_http::Rejection;
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, partial, sse};
 use fanlight_telemetry::Metrics;
 use fanlight_telemetry::metrics::Direction;
+use fanlight_telemetry::recording::{Captured, Tap};
 use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -26,6 +27,7 @@ use super::events::stream::EventStream;
 use super::events::{Endings, EventBatch, ONE_PIECE, Pieces};
 use super::http2::StreamWrites;
 use super::limits::PIECE;
+use super::recorded::RecordedStream;
 use crate::call::RenderedCall;
 use crate::eras::fault;
 use crate::forwarding::ForwardedBody;
@@ -64,6 +66,10 @@ pub(crate) struct ReplyBody {
     rest: Bytes,
     /// Watches the writes of an HTTP/2 stream.
     writes: Option<StreamWrites>,
+    /// The session that the response opens.
+    opens: Option<SessionKey>,
+    /// Gives the events of a stream to a recording.
+    recorded: Option<Box<RecordedStream>>,
     /// Counts the bytes that a stream buffers for a slow client.
     memory: Option<Box<AnswerMemory>>,
 }
@@ -241,6 +247,8 @@ impl ReplyBody {
             counters: None,
             rest: Bytes::new(),
             writes: None,
+            opens: None,
+            recorded: None,
             memory: None,
         }
     }
@@ -248,6 +256,35 @@ impl ReplyBody {
     /// Ends a span once the body has been sent or dropped.
     pub(crate) fn ends(&mut self, ending: Option<Box<Ending>>) {
         self.endings.extend(ending);
+    }
+
+    /// Notes that the response opens this session.
+    pub(crate) fn opens_session(&mut self, session: SessionKey) {
+        self.opens = Some(session);
+    }
+
+    /// Whether this is an event stream of this process that goes on.
+    pub(super) fn is_event_stream(&self) -> bool {
+        matches!(self.stream, Some(Stream::Events(_)))
+    }
+
+    /// Gives the body, with the facts in `message`, to the recording, if there is one. The answer
+    /// of another replica is in that replica's recording.
+    pub(super) fn record(&mut self, tap: &Arc<Tap>, mut message: Captured) {
+        let opened = self.opens.map(|session| session.0);
+        message.session = message.session.or(opened);
+        match self.form {
+            Form::Json => {
+                message.text = self.ready.as_slice().to_vec();
+                tap.capture(message);
+            }
+            Form::Events => {
+                let stream = RecordedStream::new(tap, message);
+                stream.record(self.ready.as_slice());
+                self.recorded = self.stream.is_some().then(|| Box::new(stream));
+            }
+            Form::Empty | Form::Page | Form::PassedOn => {}
+        }
     }
 
     /// Counts the bytes as they are sent.
@@ -396,6 +433,9 @@ impl Body for ReplyBody {
             match next {
                 Some(EventBatch { pieces, endings }) => {
                     this.endings = endings;
+                    if let Some(recorded) = &this.recorded {
+                        recorded.record(&pieces);
+                    }
                     this.ready = match &this.memory {
                         None => pieces.into_iter(),
                         Some(memory) => match memory.count(pieces.into_iter()) {

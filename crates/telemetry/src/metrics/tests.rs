@@ -16,7 +16,7 @@ fn backend(metrics: &Arc<Metrics>) -> BackendTelemetry {
         name: "files".to_owned(),
         endpoint: Endpoint::Stdio,
     };
-    BackendTelemetry::new(info, Some(Arc::clone(metrics)))
+    BackendTelemetry::new(info, Some(Arc::clone(metrics)), None)
 }
 
 fn call(metrics: &Arc<Metrics>, backend: &BackendTelemetry, tool: &str, error: Option<ErrorType>) {

@@ -30,7 +30,7 @@ fn record(
 ) -> Record {
     let backend = backend.map(|name| {
         let (name, endpoint) = (name.to_owned(), Endpoint::Stdio);
-        BackendTelemetry::new(BackendInfo { name, endpoint }, None)
+        BackendTelemetry::new(BackendInfo { name, endpoint }, None, None)
     });
     let start = SpanStart {
         kind: Kind::Server,

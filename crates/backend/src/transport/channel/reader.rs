@@ -9,6 +9,7 @@ use fanlight_protocol::meta;
 use fanlight_protocol::{
     Json, Message, MessageError, Method, Notification, Questions, Request, partial,
 };
+use fanlight_telemetry::recording::Captured;
 
 use super::Shared;
 use super::pending::{LogTarget, RequestTarget, ServerRequestEvent};
@@ -53,6 +54,15 @@ impl<'a> Reader<'a> {
     /// The number of invalid messages.
     pub(crate) fn garbage(&self) -> u64 {
         self.garbage
+    }
+
+    /// Gives a line to the recording, if there is one.
+    pub(crate) fn record(&self, text: &Bytes) {
+        let revision = self.shared.revision.get().map(|agreed| agreed.name);
+        self.shared.context.record(text, |message| Captured {
+            revision,
+            ..message
+        });
     }
 
     /// Handles one text: a message, or several if the revision has batches.

@@ -67,6 +67,7 @@ impl HttpTransport {
     ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
         async move {
             let body = self.read_body(http).await?;
+            self.record_received(http, &body);
             // Some servers of every revision send the answer in a batch.
             let messages = messages(body, true);
             let messages = messages.map_err(|error| malformed(error.to_string()))?;
@@ -179,7 +180,12 @@ impl HttpTransport {
         }
         let mut session = SessionSigns::default();
         let body = match form {
-            Form::Json => self.read_body(&mut http).await.ok().map(without_mark),
+            Form::Json => {
+                let body = self.read_body(&mut http).await.ok();
+                body.iter()
+                    .for_each(|body| self.record_received(&http, body));
+                body.map(without_mark)
+            }
             Form::Events | Form::Other(_) => {
                 if self.has_session() {
                     session.is_named = names_session(&explanation(&mut http).await);

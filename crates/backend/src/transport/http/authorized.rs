@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use fanlight_telemetry::recording::Tap;
 use futures_util::future::BoxFuture;
 use http::header::{HeaderMap, HeaderName, WWW_AUTHENTICATE};
 
@@ -54,11 +55,13 @@ impl AuthorizedRequest {
         client: &Arc<HttpClient>,
         source: &Arc<dyn CredentialSource>,
         request: HttpRequest,
+        tap: Option<&Arc<Tap>>,
     ) -> Self {
         let may_be_sent = Arc::<AtomicBool>::default();
         let sending = Sending {
             client: Arc::clone(client),
             may_be_sent: Arc::clone(&may_be_sent),
+            tap: tap.cloned(),
         };
         Self {
             request: Box::pin(sending.run(Arc::clone(source), request)),
@@ -83,6 +86,8 @@ impl Future for AuthorizedRequest {
 struct Sending {
     client: Arc<HttpClient>,
     may_be_sent: Arc<AtomicBool>,
+    /// The tap of the running recording.
+    tap: Option<Arc<Tap>>,
 }
 
 impl Sending {
@@ -122,6 +127,7 @@ impl Sending {
         shown: &HeaderMap,
     ) -> Result<HttpResponse, HttpError> {
         for (name, value) in shown {
+            self.tap.iter().for_each(|tap| tap.hide(value.as_bytes()));
             request.headers.insert(name, value.clone());
         }
         let mut sent = pin!(self.client.execute(request));

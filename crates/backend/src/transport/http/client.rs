@@ -31,6 +31,7 @@ use super::connector::Connector;
 use super::tls_error::is_refused_handshake;
 use crate::credentials::NoCredentials;
 use crate::log::excerpt;
+use crate::transport::recorded::RecordedExchange;
 
 /// The client of one server.
 pub(super) enum HttpClient {
@@ -73,6 +74,8 @@ pub(super) struct HttpRequest {
 pub(super) struct HttpResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
+    /// The exchange in the recording.
+    pub(super) recorded: RecordedExchange,
     body: Body,
     /// Set if the body is coded.
     coding: Option<Box<Coding>>,
@@ -257,6 +260,7 @@ impl HttpResponse {
             status: head.status,
             coding: Coding::declared_in(&head.headers),
             headers: head.headers,
+            recorded: RecordedExchange::default(),
             body,
         }
     }

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use fanlight_http::client::PoolSettings;
 use fanlight_protocol::{USER_AGENT, sse};
+use fanlight_telemetry::BackendTelemetry;
 use http::Method;
 use http::header::{self, HeaderMap, HeaderValue};
 use parking_lot::Mutex;
@@ -49,6 +50,8 @@ pub(crate) struct HttpEndpoint {
     origin: String,
     aside: Arc<Semaphore>,
     runtime: Handle,
+    /// Tells recordings the credentials of messages.
+    telemetry: Option<BackendTelemetry>,
     /// The challenge of the last refusal of credentials.
     challenge: Mutex<Option<String>>,
 }
@@ -112,8 +115,15 @@ impl HttpEndpoint {
             origin,
             aside: Arc::new(Semaphore::new(MAX_DETACHED)),
             runtime: Handle::current(),
+            telemetry: None,
             challenge: Mutex::default(),
         })
+    }
+
+    /// This endpoint, whose credentials are never in recordings.
+    pub(crate) fn recorded_by(self, telemetry: &BackendTelemetry) -> Self {
+        let telemetry = Some(telemetry.clone());
+        Self { telemetry, ..self }
     }
 
     /// Sends a request to a URL of the endpoint's origin. `may_last` says that the response may be a
@@ -136,7 +146,9 @@ impl HttpEndpoint {
         match &self.source {
             None => Exchange::Plain(self.client.execute(request)),
             Some(source) => {
-                Exchange::Authorized(AuthorizedRequest::new(&self.client, source, request))
+                let tap = self.telemetry.as_ref().and_then(BackendTelemetry::tap);
+                let sending = AuthorizedRequest::new(&self.client, source, request, tap);
+                Exchange::Authorized(sending)
             }
         }
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::sse::{self, Event, EventDecoder};
-use fanlight_telemetry::metrics::{BackendMetrics, Direction};
+use fanlight_telemetry::metrics::Direction;
+use fanlight_telemetry::recording::{Captured, Framing};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use super::HttpTransport;
@@ -14,6 +15,7 @@ use super::client::{HttpError, HttpResponse};
 use crate::memory::Arriving;
 use crate::request::TransportContext;
 use crate::settings::RetryDelays;
+use crate::transport::recorded::RecordedExchange;
 use fanlight_canonical::BackendError;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -24,8 +26,10 @@ pub(super) struct EventStream {
     events: EventDecoder,
     arriving: Arriving,
     limit: usize,
-    counters: Arc<BackendMetrics>,
+    context: Arc<TransportContext>,
     received: bool,
+    /// `http`, or `sse` for the deprecated transport.
+    pub(super) transport: &'static str,
 }
 
 /// The position from which a stream can be resumed.
@@ -44,21 +48,19 @@ pub(super) enum Opened {
 }
 
 impl EventStream {
-    pub(super) fn new(mut http: HttpResponse, context: &TransportContext) -> Self {
+    pub(super) fn new(mut http: HttpResponse, context: &Arc<TransportContext>) -> Self {
         // The headers would keep the head's buffer in memory as long as the stream lasts.
         http.headers = HeaderMap::new();
-        let (limit, counters) = (
-            context.limits.message_bytes,
-            Arc::clone(context.telemetry.metrics()),
-        );
+        let limit = context.limits.message_bytes;
         let arriving = Arriving::messages(&context.memory);
         Self {
             http,
             events: EventDecoder::new(limit),
             arriving,
             limit,
-            counters,
+            context: Arc::clone(context),
             received: false,
+            transport: "http",
         }
     }
 
@@ -74,7 +76,35 @@ impl EventStream {
             return Ok(None);
         };
         event.data = self.arriving.hold(event.data).await?;
+        self.record(&event);
         Ok(Some(event))
+    }
+
+    /// Gives a message to the recording, if there is one.
+    fn record(&self, event: &Event) {
+        let is_message = event.name.is_empty() || event.name == "message";
+        if !is_message || event.data.is_empty() {
+            return;
+        }
+        let RecordedExchange {
+            number,
+            cause,
+            revision,
+        } = self.http.recorded;
+        self.context.record(&event.data, |message| Captured {
+            // A stream that is older than the recording has no number.
+            exchange: if number == 0 {
+                message.exchange
+            } else {
+                number
+            },
+            kind: Framing::Event,
+            transport: self.transport,
+            revision,
+            status: Some(self.http.status.as_u16()),
+            cause,
+            ..message
+        });
     }
 
     /// Waits for more data; returns whether there was any. Call it once there are no further
@@ -83,7 +113,8 @@ impl EventStream {
         let Some(chunk) = self.http.chunk().await? else {
             return Ok(false);
         };
-        self.counters.io(Direction::Receive, chunk.len() as u64);
+        let counters = self.context.telemetry.metrics();
+        counters.io(Direction::Receive, chunk.len() as u64);
         self.received |= !chunk.is_empty();
         self.events.push(&chunk);
         Ok(true)

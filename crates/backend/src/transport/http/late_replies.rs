@@ -4,32 +4,41 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_telemetry::recording::{Captured, Framing, To};
 use tokio::time::timeout;
 
 use super::client::Target;
 use super::headers::MessageHeaders;
 use super::{HttpEndpoint, HttpTransport};
+use crate::request::TransportContext;
 use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests, ServerRequestReply};
 use crate::settings::DELIVERY;
+use crate::transport::recorded::texts_of;
 
 /// Sends replies of one session, independently of the connection's other users.
 struct Replier {
     endpoint: Arc<HttpEndpoint>,
     target: Arc<Target>,
     headers: MessageHeaders,
+    context: Arc<TransportContext>,
     /// The time limit of one reply.
     limit: Duration,
 }
 
 impl Replier {
     async fn send(&self, text: Bytes) {
-        let post = self.endpoint.execute_at(
-            &self.target,
-            http::Method::POST,
-            self.headers.of_message(),
-            text,
-            false,
-        );
+        let headers = self.headers.of_message();
+        self.context.record(&text, |message| Captured {
+            exchange: self.context.recorded_exchange(),
+            to: To::Server,
+            kind: Framing::Body,
+            transport: "http",
+            method: Some("POST"),
+            headers: texts_of(&headers),
+            ..message
+        });
+        let post =
+            (self.endpoint).execute_at(&self.target, http::Method::POST, headers, text, false);
         if !matches!(timeout(self.limit, post).await, Ok(Ok(http)) if http.status.is_success()) {
             tracing::debug!("reply to a request of the server not accepted");
         }
@@ -76,6 +85,7 @@ impl HttpTransport {
             endpoint: Arc::clone(&self.endpoint),
             target: self.target(),
             headers: self.headers.clone(),
+            context: Arc::clone(&self.context),
             limit,
         }
     }

@@ -26,6 +26,7 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use fanlight_protocol::{Method, Questions, Revision};
 use fanlight_telemetry::metrics::Direction;
+use fanlight_telemetry::recording::{Captured, Framing, To};
 use http::header::{HeaderMap, HeaderValue};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -36,12 +37,13 @@ pub(crate) use notification_stream::{StreamState, StreamUnavailable};
 use answer::answers_in_json;
 use authorized::Exchange;
 use client::{HttpResponse, Target};
-use headers::MessageHeaders;
+use headers::{MessageHeaders, PROTOCOL_VERSION};
 use sse_transport::joined_url;
 
 use crate::request::server_request::ServerRequestReply;
 use crate::request::{ActiveRequest, OutgoingRequest, Reply, TransportContext, cancelled_text};
 use crate::settings::DELIVERY;
+use crate::transport::recorded::{RecordedExchange, texts_of};
 use fanlight_canonical::BackendError;
 
 /// The time for a server's answer to the end of a session.
@@ -111,6 +113,8 @@ impl HttpTransport {
         let mut headers = self.headers.of_request(mirror, &propagation);
         let (endpoint, caller) = (&self.endpoint, &request.context.caller);
         (endpoint.headers).add_of_client(&mut headers, request.method, caller);
+        let cause = request.context.trace.exchange();
+        let recorded = self.record_sent(&headers, &text, cause);
         let executing = self.post_with(headers, text, self.may_last(&request));
         async move {
             let mut unanswered = Unanswered {
@@ -132,6 +136,7 @@ impl HttpTransport {
                     return Err(self.endpoint.failure(&error));
                 }
             };
+            http.recorded = recorded;
             let reply = match answers_in_json(&http) {
                 true => self.read_json(&mut http, &request).await,
                 false => self.read_other(http, &request).await,
@@ -239,7 +244,57 @@ impl HttpTransport {
 
     /// Sends a message that is not a request.
     fn post(&self, text: Bytes) -> Exchange {
-        self.post_with(self.headers.of_message(), text, false)
+        let headers = self.headers.of_message();
+        self.record_sent(&headers, &text, 0);
+        self.post_with(headers, text, false)
+    }
+
+    /// Gives a sent message to the recording, if there is one; returns its exchange.
+    fn record_sent(&self, headers: &HeaderMap, text: &Bytes, cause: u64) -> RecordedExchange {
+        let number = self.context.recorded_exchange();
+        if number == 0 {
+            return RecordedExchange::default();
+        }
+        let is_agreed = self.has_session() || headers.contains_key(PROTOCOL_VERSION);
+        let revision = is_agreed.then_some(self.revision.name);
+        self.context.record(text, |message| Captured {
+            exchange: number,
+            to: To::Server,
+            kind: Framing::Body,
+            transport: "http",
+            revision,
+            method: Some("POST"),
+            headers: texts_of(headers),
+            cause,
+            ..message
+        });
+        RecordedExchange {
+            number,
+            cause,
+            revision,
+        }
+    }
+
+    /// Gives a received body to the recording, if its request was recorded.
+    fn record_received(&self, http: &HttpResponse, text: &Bytes) {
+        let RecordedExchange {
+            number,
+            cause,
+            revision,
+        } = http.recorded;
+        if number == 0 {
+            return;
+        }
+        self.context.record(text, |message| Captured {
+            exchange: number,
+            kind: Framing::Body,
+            transport: "http",
+            revision,
+            status: Some(http.status.as_u16()),
+            headers: texts_of(&http.headers),
+            cause,
+            ..message
+        });
     }
 
     fn post_with(&self, headers: HeaderMap, text: Bytes, may_last: bool) -> Exchange {

@@ -10,6 +10,7 @@ use fanlight_protocol::Revision;
 use fanlight_protocol::sse::Event;
 use fanlight_telemetry::Propagation;
 use fanlight_telemetry::metrics::Direction;
+use fanlight_telemetry::recording::{Captured, Framing, To};
 use futures_util::future::Either;
 use http::header::HeaderValue;
 use reqwest::Url;
@@ -25,6 +26,7 @@ use crate::request::server_request::ServerRequestReply;
 use crate::request::{ActiveRequest, TransportContext};
 use crate::settings::DELIVERY;
 use crate::transport::channel::{Begun, Channel, MessageWriter, Reader, SendFuture, Sent, Shared};
+use crate::transport::recorded::texts_of;
 use fanlight_canonical::{BackendError, Pending};
 
 /// The maximum length of the URI for messages, in bytes.
@@ -63,6 +65,7 @@ impl HttpTransport {
             target,
             context: Arc::clone(&self.context),
         };
+        stream.transport = "sse";
         let channel = Channel::new(poster, Arc::clone(&self.context));
         let shared = Arc::clone(channel.shared());
         self.context.tasks.spawn(async move {
@@ -155,6 +158,17 @@ impl MessagePoster {
             .telemetry
             .metrics()
             .io(Direction::Transmit, text.len() as u64);
+        self.context.record(&text, |message| Captured {
+            exchange: self.context.recorded_exchange(),
+            to: To::Server,
+            kind: Framing::Body,
+            transport: "sse",
+            revision: Some(revision.name),
+            method: Some("POST"),
+            headers: texts_of(&headers),
+            cause: of.map_or(0, |(_, request)| request.context.trace.exchange()),
+            ..message
+        });
         let response =
             self.endpoint
                 .execute_at(&self.target, http::Method::POST, headers, text, false);

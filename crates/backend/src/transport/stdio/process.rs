@@ -4,7 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use fanlight_fair::limit;
+use fanlight_telemetry::recording::{Captured, To};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
@@ -37,7 +39,7 @@ pub(super) fn run(
     } = spawned;
     let tasks = &shared.context.tasks;
     let (end, replies) = (shared.end.clone(), shared.replies.clone());
-    let counters = Arc::clone(shared.context.telemetry.metrics());
+    let context = Arc::clone(&shared.context);
     let (report, input) = oneshot::channel();
     tasks.spawn(async move {
         let mut stdin = CountingWriter::new(stdin);
@@ -51,8 +53,17 @@ pub(super) fn run(
             end.cancelled().await;
             sleep(2 * ALIGNMENT).await;
         };
+        let record = |text: &Bytes, cause: u64| {
+            context.record(text, |message| Captured {
+                exchange: context.recorded_exchange(),
+                to: To::Server,
+                cause,
+                ..message
+            });
+        };
+        let counters = context.telemetry.metrics();
         let written = tokio::select! {
-            written = writer::write(&mut stdin, order, queue, last_replies, &counters) => written,
+            written = writer::write(&mut stdin, order, queue, last_replies, counters, record) => written,
             // The process no longer reads its input.
             () = too_late => Ok(()),
         };

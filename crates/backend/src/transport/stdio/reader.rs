@@ -80,6 +80,7 @@ fn take(reader: &mut Reader<'_>, arriving: &mut Arriving, log: &ProcessLogWriter
             let Ok(text) = arriving.try_hold(text.clone()) else {
                 return reader.take_dropped(&text, &text, text.len());
             };
+            reader.record(&text);
             let (before, shown) = (reader.garbage(), text.clone());
             reader.take_text(text);
             if reader.garbage() > before {

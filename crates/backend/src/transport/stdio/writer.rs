@@ -76,6 +76,8 @@ pub(super) struct QueuedLine {
     text: Bytes,
     /// The deadline of the message's call.
     deadline: Option<Arc<PausableDeadline>>,
+    /// The recorded exchange with the client that caused the message; 0 if none is.
+    cause: u64,
 }
 
 impl From<Bytes> for QueuedLine {
@@ -83,6 +85,7 @@ impl From<Bytes> for QueuedLine {
         Self {
             text: on_one_line(&text),
             deadline: None,
+            cause: 0,
         }
     }
 }
@@ -92,11 +95,12 @@ impl MessageWriter for LineQueue {
         &self,
         text: Bytes,
         _revision: Revision,
-        _of: Option<(&Propagation, &ActiveRequest<'_>)>,
+        of: Option<(&Propagation, &ActiveRequest<'_>)>,
         deadline: Option<&Arc<PausableDeadline>>,
     ) -> Begun<'_> {
         let line = QueuedLine {
             deadline: deadline.map(Arc::clone),
+            cause: of.map_or(0, |(_, request)| request.context.trace.exchange()),
             ..text.into()
         };
         Either::Left(ready(match self.0.try_send(line) {
@@ -133,13 +137,15 @@ impl MessageWriter for LineQueue {
 }
 
 /// Writes the order for a guard, then queued messages until all senders are gone, or `end` resolves
-/// and the queue is empty. Fails if the process no longer reads.
+/// and the queue is empty. Fails if the process no longer reads. `record` gets each message and its
+/// cause.
 pub(super) async fn write(
     mut stdin: impl AsyncWrite + Unpin,
     order: Bytes,
     mut queue: mpsc::Receiver<QueuedLine>,
     end: impl Future<Output = ()>,
     counters: &BackendMetrics,
+    record: impl Fn(&Bytes, u64),
 ) -> io::Result<()> {
     let mut end = pin!(end);
     stdin.write_all(&order).await?;
@@ -151,10 +157,12 @@ pub(super) async fn write(
         () = &mut end => None,
     } {
         let mut calls = SmallVec::<[_; 8]>::new();
+        record(&first.text, first.cause);
         calls.extend(push_line(&mut gathered, first));
         while gathered.len() < GATHERED
             && let Ok(next) = queue.try_recv()
         {
+            record(&next.text, next.cause);
             calls.extend(push_line(&mut gathered, next));
         }
         write_all(&mut stdin, &gathered, &calls).await?;
@@ -225,7 +233,7 @@ mod tests {
         let big = Bytes::from(vec![b'x'; 5 * GATHERED]);
         sender.try_send(big.clone().into()).unwrap();
         drop(sender);
-        write(ours, Bytes::new(), queue, pending(), &counters())
+        write(ours, Bytes::new(), queue, pending(), &counters(), |_, _| ())
             .await
             .unwrap();
         let mut all = Vec::new();
@@ -247,11 +255,12 @@ mod tests {
                 .try_send(QueuedLine {
                     text: Bytes::from_static(b"a"),
                     deadline,
+                    cause: 0,
                 })
                 .unwrap();
         }
         assert!(
-            write(ours, Bytes::new(), queue, pending(), &counters())
+            write(ours, Bytes::new(), queue, pending(), &counters(), |_, _| ())
                 .await
                 .is_err()
         );
@@ -270,10 +279,18 @@ mod tests {
         let line = QueuedLine {
             text: Bytes::from_static(b"abc"),
             deadline: Some(Arc::clone(&deadline)),
+            cause: 0,
         };
         sender.try_send(line).unwrap();
         let counters = counters();
-        let mut writing = pin!(write(ours, Bytes::new(), queue, pending(), &counters));
+        let mut writing = pin!(write(
+            ours,
+            Bytes::new(),
+            queue,
+            pending(),
+            &counters,
+            |_, _| ()
+        ));
         assert!(!deadline.is_sent());
         assert!(futures_util::FutureExt::now_or_never(writing.as_mut()).is_none());
         drop(theirs);

@@ -15,6 +15,7 @@ use fanlight_credentials::{ConnectionFacts, SocketPeer};
 use fanlight_http::{
     BoxedStream, ClientStream, TlsServer, UsageKind, accept_tls, client_certificate,
 };
+use fanlight_telemetry::recording::fresh_number;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -66,6 +67,7 @@ impl<S: Serve> HttpConnection<S> {
                     group: peer.gid(),
                 });
                 let facts = ConnectionFacts {
+                    number: fresh_number(),
                     socket,
                     ..ConnectionFacts::default()
                 };
@@ -299,6 +301,7 @@ fn facts_of(stream: &TcpStream) -> ConnectionFacts {
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok().map(|address| address.ip());
     ConnectionFacts {
+        number: fresh_number(),
         local,
         peer: stream.peer_addr().ok(),
         ..ConnectionFacts::default()

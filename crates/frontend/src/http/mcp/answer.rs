@@ -105,6 +105,7 @@ impl Endpoint {
         };
         id.set_sensitive(true);
         let mut response = only(answer, StatusCode::OK, accepts);
+        response.body_mut().opens_session(session.key());
         response
             .headers_mut()
             .insert(headers::SESSION_ID.clone(), id);

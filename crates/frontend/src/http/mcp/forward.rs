@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::activity::ActiveRequest;
 use super::super::arrived::{Arrived, stream_permit};
 use super::super::fields::Fields;
+use super::super::recorded::RecordedRequest;
 use super::super::reply::{self, CutShort, PassedOn, Refusal, Reply, ReplyBody};
 use super::exchange::Passing;
 use super::take_over::NotKnown;
@@ -210,6 +211,9 @@ impl Endpoint {
         let (head, received, connection) =
             (head_of(&opened.request), Moment::now(), Default::default());
         let (fields, client) = (Fields::of(&head.headers), opened.request.client.address);
+        let path = head.uri.path();
+        let at = self.ingress.core.endpoint(path);
+        let destination = self.destination(at.as_ref(), path);
         let arrived = Arrived {
             head: &head,
             fields,
@@ -217,14 +221,12 @@ impl Endpoint {
             client,
             received,
             active,
+            recorded: RecordedRequest::new(&self.settings, destination.endpoint),
             forwarded: Some(opened),
         };
         if let Some(id) = super::session_id(&arrived.fields) {
             self.take_overs.settled(id).await;
         }
-        let path = head.uri.path();
-        let at = self.ingress.core.endpoint(path);
-        let destination = self.destination(at.as_ref(), path);
         let identity = Arc::clone(&opened.request.client.identity);
         let mut response =
             match self
@@ -239,7 +241,9 @@ impl Endpoint {
                         }
                         Some(_) => self.other_method(&arrived, &origin).await,
                     };
-                    self.response_of(reply, &origin, &destination)
+                    let mut response = self.response_of(reply, &origin, &destination);
+                    arrived.record_reply(&self.settings, &origin, &mut response);
+                    response
                 }
                 Err(denial) => self.deny(&denial, &arrived, &destination, body).await,
             };

@@ -12,6 +12,8 @@ mod pages;
 mod take_over;
 mod well_known;
 
+pub(super) use self::headers::protocol_version;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -35,6 +37,7 @@ use super::activity::ActiveRequest;
 use super::arrived::Arrived;
 use super::connection;
 use super::fields::Fields;
+use super::recorded::RecordedRequest;
 
 use super::limits::LiveLimits;
 use super::reply::{self, Refusal, Reply, ReplyBody};
@@ -111,6 +114,9 @@ impl Serve for Endpoint {
                     let client = connection
                         .peer
                         .map(|peer| guard.trusted_proxies().client(peer, &head.headers));
+                    let at = self.ingress.core.endpoint(path);
+                    let destination = self.destination(at.as_ref(), path);
+                    let recorded = RecordedRequest::new(&self.settings, destination.endpoint);
                     let arrived = Arrived {
                         head: &head,
                         fields,
@@ -118,10 +124,9 @@ impl Serve for Endpoint {
                         client,
                         received,
                         active,
+                        recorded,
                         forwarded: None,
                     };
-                    let at = self.ingress.core.endpoint(path);
-                    let destination = self.destination(at.as_ref(), path);
                     let identified = match arrived.fields.ambiguous() {
                         None if head.method == http::Method::OPTIONS => Err(Box::pin(
                             self.preflight(&arrived, &destination, at.is_some()),
@@ -160,7 +165,9 @@ impl Serve for Endpoint {
                             } else {
                                 Box::pin(self.other_method(&arrived, &origin)).await
                             };
-                            self.response_of(reply, &origin, &destination)
+                            let mut response = self.response_of(reply, &origin, &destination);
+                            arrived.record_reply(&self.settings, &origin, &mut response);
+                            response
                         }
                     }
                 }
@@ -383,7 +390,7 @@ impl Endpoint {
 
     /// Answers a request that is not a POST.
     async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
-        let session = self.named_session(&arrived.fields, &origin.holder).await;
+        let session = self.named_session(arrived, &origin.holder).await;
         if let Some(reply) = misdirected(arrived, &session) {
             return reply;
         }
@@ -418,7 +425,8 @@ impl Endpoint {
         // The session is looked up after the body has been read, which takes as long as the client
         // likes. It is looked up before the message is handled, so a message for another replica's
         // session has no effect here.
-        let session = self.named_session(&arrived.fields, &origin.holder).await;
+        let session = self.named_session(arrived, &origin.holder).await;
+        arrived.record(&self.settings, origin, &text);
         if let Some(reply) = misdirected(arrived, &session) {
             return reply;
         }
@@ -455,9 +463,12 @@ impl Endpoint {
     }
 
     /// The session of `holder` that the request names.
-    async fn named_session(&self, fields: &Fields<'_>, holder: &Holder) -> NamedSession {
-        let id = session_id(fields)?;
+    async fn named_session(&self, arrived: &Arrived<'_>, holder: &Holder) -> NamedSession {
+        let id = session_id(&arrived.fields)?;
         let entered = self.sessions.enter(id, holder);
+        if let Ok(entered) = &entered {
+            arrived.note_session(&entered.session);
+        }
         if let (Some(_), Ok(session)) = (&self.archive, &entered)
             && !Box::pin(self.still_keeps(id, session)).await
         {

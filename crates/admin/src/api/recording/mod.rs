@@ -1,0 +1,139 @@
+//! `POST /api/recording`: the messages of both sides as lines of JSON, as they cross the wire
+//! (docs/recordings.md).
+
+mod head;
+mod running;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::response::IntoResponse as _;
+use fanlight_telemetry::recording::{Scribe, Selection};
+use futures_util::stream::{StreamExt as _, unfold};
+use http::HeaderName;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use serde::Deserialize;
+
+use super::{Answer, body, stream};
+use crate::Admin;
+use crate::access::{About, require_json};
+use crate::operator::Operator;
+use crate::reply::Refusal;
+use running::Running;
+
+/// The size of a recording if the request names none, and the largest one, in bytes.
+const SIZES: (u64, u64) = (64 << 20, 1 << 30);
+/// The longest recording.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// What to record.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Asked {
+    servers: Vec<String>,
+    endpoint: Option<String>,
+    /// A duration such as `10m`.
+    r#for: Option<String>,
+    max_bytes: Option<u64>,
+}
+
+/// Records until the client disconnects, or a limit is reached.
+pub(crate) async fn answer(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+    headers: http::HeaderMap,
+    body: Body,
+) -> Answer {
+    require_json(&headers)?;
+    let now = admin.now();
+    let text = body::read(body, &now.settings).await?;
+    let asked: Asked = serde_json::from_slice(&text).map_err(|error| {
+        Refusal::bad_request(format!("the body is no request for a recording: {error}"))
+    })?;
+    let time = asked.time()?;
+    let about = asked.about();
+    let selection = asked.selection(&admin)?;
+    let tap = admin.subject.telemetry.tap().cloned();
+    let tap =
+        tap.ok_or_else(|| Refusal::unavailable("this gateway has no telemetry to record with"))?;
+    let permit = stream::permit(&now)?;
+    let has_endpoint = selection.endpoint.is_some();
+    let captures = tap.start(selection).ok_or_else(|| {
+        let message = "a recording is running already; there can be one at a time";
+        Refusal::new(http::StatusCode::CONFLICT, message)
+    })?;
+    let largest = asked.max_bytes.unwrap_or(SIZES.0).min(SIZES.1);
+    let running = Running {
+        ends: tokio::time::Instant::now() + time,
+        scribe: Some(Box::new(Scribe::new(largest, has_endpoint))),
+        captures,
+        has_head: false,
+        disallowed: now.ended.clone(),
+        operator,
+        admin,
+        _permit: permit,
+    };
+    let lines = unfold(Some(running), |running| async {
+        let (lines, running) = running?.next().await;
+        Some((Ok::<_, Infallible>(lines), running))
+    });
+    let headers = [
+        (CONTENT_TYPE, "application/x-ndjson"),
+        (CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    let mut response = (headers, Body::from_stream(lines.boxed())).into_response();
+    response.extensions_mut().insert(About(about));
+    Ok(response)
+}
+
+impl Asked {
+    fn time(&self) -> Result<Duration, Refusal> {
+        let Some(text) = &self.r#for else {
+            return Ok(LONGEST);
+        };
+        let time = fanlight_config::parse_duration(text).filter(|time| *time <= LONGEST);
+        time.ok_or_else(|| Refusal::bad_request("`for` is a duration up to a day, such as 10m"))
+    }
+
+    /// The subject of the recording, for the audit log.
+    fn about(&self) -> String {
+        let servers = match &*self.servers {
+            [] => "all servers".to_owned(),
+            names => names.join(", "),
+        };
+        let endpoint = self.endpoint.as_deref().unwrap_or("all endpoints");
+        format!("{servers} at {endpoint}")
+    }
+
+    fn selection(&self, admin: &Admin) -> Result<Selection, Refusal> {
+        let gateway = &admin.subject.gateway;
+        let known = gateway.status();
+        let unknown = |name: &&String| !known.iter().any(|(server, _)| server == *name);
+        if let Some(name) = self.servers.iter().find(unknown) {
+            let message = format!("no server is called {name:?}; /api/backends lists them");
+            return Err(Refusal::not_found(message));
+        }
+        if let Some(path) = &self.endpoint
+            && gateway.endpoint(path).is_none()
+        {
+            let message = "no endpoint has the path in `endpoint`; /api/endpoints lists them";
+            return Err(Refusal::not_found(message));
+        }
+        if self.endpoint.is_some() && admin.subject.telemetry.ring().is_none() {
+            let message = "one endpoint cannot be recorded without traces: only they tell which messages of servers belong to it";
+            return Err(Refusal::unavailable(message));
+        }
+        Ok(Selection {
+            endpoint: self.endpoint.as_deref().map(Into::into),
+            servers: self
+                .servers
+                .iter()
+                .map(|name| name.as_str().into())
+                .collect(),
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! A running recording.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanlight_telemetry::recording::{Batch, Captures, Full, Scribe};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::head::head;
+use crate::Admin;
+use crate::operator::Operator;
+use crate::settings::event_interval;
+
+/// How long messages are collected before they are written, so that masking them wakes few threads.
+const COLLECT: Duration = Duration::from_millis(20);
+
+/// A running recording.
+pub(super) struct Running {
+    pub(super) captures: Captures,
+    /// `None` only while it works.
+    pub(super) scribe: Option<Box<Scribe>>,
+    /// When the recording ends.
+    pub(super) ends: Instant,
+    pub(super) has_head: bool,
+    /// Cancelled when the settings that allowed the recording are replaced.
+    pub(super) disallowed: CancellationToken,
+    /// The operator who records.
+    pub(super) operator: Operator,
+    pub(super) admin: Arc<Admin>,
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
+impl Running {
+    /// The next lines, and the recording unless these are the last ones.
+    pub(super) async fn next(mut self) -> (Bytes, Option<Self>) {
+        if !self.has_head {
+            self.has_head = true;
+            let admin = Arc::clone(&self.admin);
+            let selection = self.captures.selection().clone();
+            let Some(mut scribe) = self.scribe.take() else {
+                return (Bytes::new(), None);
+            };
+            let head = head(&admin, &selection, scribe.started()).await;
+            scribe.configure(admin.subject.operations.configured_values());
+            let lines = scribe.head(head);
+            self.scribe = Some(scribe);
+            return (lines.into(), Some(self));
+        }
+        match self.wait().await {
+            Some(reason) => (self.end(reason).await, None),
+            None => {
+                let (mut lines, full) = self.lines(self.captures.take()).await;
+                match full {
+                    None => (lines.into(), Some(self)),
+                    Some(full) => {
+                        lines.extend(self.last(full.reason()));
+                        (lines.into(), None)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for messages, or for the end of the recording; returns why it ends.
+    async fn wait(&self) -> Option<&'static str> {
+        let arrived = async {
+            self.captures.arrived().await;
+            sleep(COLLECT).await;
+        };
+        let is_disallowed = async {
+            while self.admin.is_in_force(&self.operator).await {
+                sleep(event_interval()).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.admin.shutdown.cancelled() => Some("gateway-ended"),
+            () = self.disallowed.cancelled() => Some("stopped"),
+            () = self.operator.ended() => Some("stopped"),
+            () = is_disallowed => Some("stopped"),
+            () = sleep_until(self.ends) => Some("time"),
+            () = arrived => None,
+        }
+    }
+
+    /// The lines of these messages. They are masked on a thread that serves no requests.
+    async fn lines(&mut self, batch: Batch) -> (Vec<u8>, Option<Full>) {
+        let values = self.admin.subject.operations.configured_values();
+        let Some(mut scribe) = self.scribe.take() else {
+            return (Vec::new(), None);
+        };
+        let work = tokio::task::spawn_blocking(move || {
+            scribe.configure(values);
+            let (lines, full) = scribe.lines(batch);
+            (scribe, lines, full)
+        });
+        match work.await {
+            Ok((scribe, lines, full)) => {
+                self.scribe = Some(scribe);
+                (lines, full)
+            }
+            // The program ends.
+            Err(_) => (Vec::new(), None),
+        }
+    }
+
+    /// The lines of all messages that wait, and the last line.
+    async fn end(&mut self, reason: &'static str) -> Bytes {
+        let mut all = Vec::new();
+        loop {
+            let batch = self.captures.take();
+            if batch.is_empty() {
+                break;
+            }
+            let (lines, full) = self.lines(batch).await;
+            all.extend(lines);
+            if let Some(full) = full {
+                all.extend(self.last(full.reason()));
+                return all.into();
+            }
+        }
+        all.extend(self.last(reason));
+        all.into()
+    }
+
+    fn last(&mut self, reason: &str) -> Vec<u8> {
+        self.scribe
+            .as_mut()
+            .map(|scribe| scribe.end(reason))
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,391 @@
+//! Writes the lines of a recording.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Instant, SystemTime};
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use fanlight_protocol::header::{self, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
+use fanlight_protocol::json::DEFAULT_NESTING;
+use fanlight_protocol::secret::is_secret;
+use fanlight_protocol::sse::EventDecoder;
+use fanlight_protocol::{Message as Parsed, Method};
+
+use super::causes::Causes;
+use super::mask::{Clean, MASKED, masked, without};
+use super::tap::{Batch, Captured, Item, Party};
+use super::values::Values;
+use super::{
+    End, Ending, Framing, Head, Loss, Lost, Message, RecordedServer, Side, Text, To, line,
+};
+
+/// The headers that are recorded, besides those of parameters.
+const HEADERS: &[&str] = &[
+    "accept",
+    "content-type",
+    METHOD,
+    NAME,
+    PROTOCOL_VERSION,
+    "user-agent",
+];
+/// The limit of the data of an event of a client, in bytes.
+const LONGEST_EVENT: usize = 256 << 20;
+/// The most sessions that open during a recording and are told from their connections.
+const MOST_SESSIONS: usize = 100_000;
+
+/// Writes the lines of one recording.
+#[derive(Debug)]
+pub struct Scribe {
+    began: Instant,
+    started: SystemTime,
+    /// The limit of the text, in bytes.
+    longest: u64,
+    written: u64,
+    messages: u64,
+    is_whole: bool,
+    values: Values,
+    causes: Causes,
+    has_endpoint: bool,
+    /// The exchanges of `initialize` whose answer is still due.
+    opening: HashSet<u64>,
+    /// The connection numbers of sessions that were opened during the recording.
+    sessions: HashMap<u64, u64>,
+}
+
+/// Why a recording has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// The file has its largest size.
+    Size,
+    /// More secrets crossed the wire than can be searched for.
+    Secrets,
+}
+
+impl Full {
+    /// The reason in the last line.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Size => "size",
+            Self::Secrets => "too-many-secrets",
+        }
+    }
+}
+
+impl Scribe {
+    /// A scribe whose microsecond 0 is now, for at most `longest` bytes.
+    #[must_use]
+    pub fn new(longest: u64, has_endpoint: bool) -> Self {
+        Self {
+            began: Instant::now(),
+            started: SystemTime::now(),
+            longest,
+            written: 0,
+            messages: 0,
+            is_whole: true,
+            values: Values::default(),
+            causes: Causes::default(),
+            has_endpoint,
+            opening: HashSet::new(),
+            sessions: HashMap::new(),
+        }
+    }
+
+    /// The wall time of microsecond 0.
+    #[must_use]
+    pub fn started(&self) -> SystemTime {
+        self.started
+    }
+
+    /// Masks these values from now on, besides all that it knows.
+    pub fn configure(&mut self, values: Vec<String>) {
+        self.values.configure(values);
+    }
+
+    /// The line of the head, masked.
+    pub fn head(&mut self, mut head: Head) -> Vec<u8> {
+        for server in head.servers.values_mut() {
+            self.mask_server(server);
+        }
+        self.put(&head)
+    }
+
+    fn mask_server(&self, server: &mut RecordedServer) {
+        let mut all = Vec::new();
+        let mut mask = |text: &mut String, place: &str| {
+            let clean = masked(text, &self.values);
+            *text = clean.text;
+            all.extend(
+                clean
+                    .masked
+                    .iter()
+                    .map(|pointer| format!("{place}{pointer}")),
+            );
+        };
+        if let Some(opening) = &mut server.opening {
+            mask(opening, "/opening");
+        }
+        let definitions = &mut server.definitions;
+        for (kind, texts) in [
+            ("tools", &mut definitions.tools),
+            ("prompts", &mut definitions.prompts),
+            ("resources", &mut definitions.resources),
+            ("resourceTemplates", &mut definitions.resource_templates),
+        ] {
+            for (index, text) in texts.iter_mut().enumerate() {
+                mask(text, &format!("/definitions/{kind}/{index}"));
+            }
+        }
+        server.masked = all;
+    }
+
+    /// The lines of these messages, and the reason why no further ones can be written.
+    pub fn lines(&mut self, batch: Batch) -> (Vec<u8>, Option<Full>) {
+        let mut out = Vec::new();
+        let mut last = 0;
+        for (at, item) in batch.items {
+            last = self.micros(at).max(last);
+            let captured = match item {
+                Item::Message(captured) => captured,
+                Item::Secret(value) => {
+                    self.learn(&value);
+                    continue;
+                }
+            };
+            let secret_headers = captured
+                .headers
+                .iter()
+                .filter(|(name, _)| is_credential(name));
+            secret_headers.for_each(|(_, value)| self.learn(value));
+            if self.values.is_full() {
+                self.is_whole = false;
+                return (out, Some(Full::Secrets));
+            }
+            let connection = self.connection(&captured);
+            for text in texts(&captured) {
+                let message = self.message(&captured, last, connection, &text);
+                let Some(text) = message.map(|message| line(&message)) else {
+                    continue;
+                };
+                if self.written + text.len() as u64 > self.longest {
+                    self.is_whole = false;
+                    return (out, Some(Full::Size));
+                }
+                self.written += text.len() as u64;
+                self.messages += 1;
+                out.extend(text);
+            }
+        }
+        if batch.lost != Loss::default() {
+            self.is_whole = false;
+            let (us, lost) = (self.micros(Instant::now()), batch.lost);
+            out.extend(self.put(&Lost { us, lost }));
+        }
+        (out, None)
+    }
+
+    /// The last line.
+    pub fn end(&mut self, reason: &str) -> Vec<u8> {
+        let end = Ending {
+            reason: reason.to_owned(),
+            whole: self.is_whole,
+            messages: self.messages,
+        };
+        let us = self.micros(Instant::now());
+        self.put(&End { us, end })
+    }
+
+    fn put(&mut self, value: &impl serde::Serialize) -> Vec<u8> {
+        let text = line(value);
+        self.written += text.len() as u64;
+        text
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.began);
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Learns the secrets in the value of a header.
+    fn learn(&mut self, value: &[u8]) {
+        self.values.learn(value);
+        let is_border = |byte: &u8| matches!(byte, b' ' | b',' | b';' | b'"');
+        for part in value.split(is_border) {
+            self.values.learn(part);
+            if let Some(at) = memchr::memchr(b'=', part) {
+                self.values.learn(part.get(at + 1..).unwrap_or_default());
+            }
+            // `Basic` has a user and a password.
+            let decoded = BASE64.decode(part).unwrap_or_default();
+            let password = decoded.splitn(2, |byte| *byte == b':').nth(1);
+            self.values.learn(password.unwrap_or_default());
+        }
+    }
+
+    /// The number of the message's connection in the file. A session has the number of its
+    /// `initialize` if that was recorded.
+    fn connection(&mut self, captured: &Captured) -> u64 {
+        let plain = captured.connection << 1;
+        if captured.peer.side() == Side::Server {
+            return plain;
+        }
+        let own = captured.exchange << 1;
+        match captured.session {
+            Some(session) => {
+                if self.opening.remove(&captured.exchange) {
+                    self.sessions.insert(session, own);
+                }
+                let opened = self.sessions.get(&session).copied();
+                opened.unwrap_or(session << 1 | 1)
+            }
+            None if captured.to == To::Client => match self.opening.remove(&captured.exchange) {
+                true => own,
+                false => plain,
+            },
+            None if self.sessions.len() + self.opening.len() < MOST_SESSIONS
+                && opens_session(captured) =>
+            {
+                self.opening.insert(captured.exchange);
+                own
+            }
+            None => plain,
+        }
+    }
+
+    /// The recorded form of a message; `None` if the selection does not keep it.
+    fn message(
+        &mut self,
+        captured: &Captured,
+        us: u64,
+        connection: u64,
+        text: &Bytes,
+    ) -> Option<Message> {
+        let (side, endpoint, server) = match &captured.peer {
+            Party::Client { endpoint } => (Side::Client, Some(endpoint.to_string()), None),
+            Party::Server { name } => (Side::Server, None, Some(name.to_string())),
+        };
+        let cause = match side {
+            Side::Client => None,
+            Side::Server => self.causes.find(captured, text),
+        };
+        if side == Side::Server && self.has_endpoint && cause.is_none() {
+            return None;
+        }
+        let (content, mut masked, originals) = self.content(text);
+        let headers = self.headers(captured, &originals, &mut masked);
+        Some(Message {
+            us,
+            side,
+            endpoint,
+            server,
+            connection,
+            exchange: captured.exchange,
+            to: captured.to,
+            kind: captured.kind,
+            transport: captured.transport.to_owned(),
+            revision: captured.revision.map(str::to_owned),
+            method: captured.method.map(str::to_owned),
+            status: captured.status,
+            headers,
+            content,
+            masked,
+            cause,
+        })
+    }
+
+    fn content(&self, text: &Bytes) -> (Text, Vec<String>, Vec<String>) {
+        match std::str::from_utf8(text) {
+            Ok(text) => {
+                let Clean {
+                    text,
+                    masked,
+                    originals,
+                } = masked(text, &self.values);
+                (Text::Text(text), masked, originals)
+            }
+            // Names cannot be told from values here, so any secret hides the whole.
+            Err(_)
+                if self.values.are_in(text)
+                    || without(&String::from_utf8_lossy(text), &self.values).is_some() =>
+            {
+                (
+                    Text::Text(MASKED.to_owned()),
+                    vec![String::new()],
+                    Vec::new(),
+                )
+            }
+            Err(_) => (Text::Base64(BASE64.encode(text)), Vec::new(), Vec::new()),
+        }
+    }
+
+    /// The headers on the allow-list. `originals` are the secrets in the message, which a header
+    /// may repeat.
+    fn headers(
+        &self,
+        captured: &Captured,
+        originals: &[String],
+        masked: &mut Vec<String>,
+    ) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        for (name, value) in &captured.headers {
+            let param = name.strip_prefix(PARAM_PREFIX);
+            if param.is_none() && !HEADERS.contains(&&**name) {
+                continue;
+            }
+            let written = String::from_utf8_lossy(value);
+            let decoded = header::decode(value).unwrap_or(Cow::Borrowed(MASKED));
+            let is_hidden = param.is_some_and(is_secret)
+                || originals.iter().any(|original| **original == *decoded)
+                || self.values.are_in(value)
+                || without(&decoded, &self.values).is_some();
+            let shown = match is_hidden {
+                true => {
+                    masked.push(format!("header:{name}"));
+                    MASKED
+                }
+                false => &*written,
+            };
+            all.insert(name.to_string(), shown.to_owned());
+        }
+        all
+    }
+}
+
+/// The messages in a captured text: the data of each event, or the text itself.
+fn texts(captured: &Captured) -> Vec<Bytes> {
+    if captured.kind != Framing::Event || captured.peer.side() == Side::Server {
+        let whole = match &*captured.text {
+            [one] => one.clone(),
+            parts => parts.concat().into(),
+        };
+        return vec![whole];
+    }
+    let mut events = EventDecoder::new(LONGEST_EVENT);
+    captured.text.iter().for_each(|part| events.push(part));
+    let mut all = Vec::new();
+    while let Ok(Some(event)) = events.next_event() {
+        let is_message = event.name.is_empty() || event.name == "message";
+        if is_message && !event.data.is_empty() {
+            all.push(event.data);
+        }
+    }
+    all
+}
+
+/// Whether a header has credentials, cookies or a session id.
+fn is_credential(name: &str) -> bool {
+    is_secret(name) && !HEADERS.contains(&name) && !name.starts_with(PARAM_PREFIX)
+}
+
+/// Whether the message is a request for a session.
+fn opens_session(captured: &Captured) -> bool {
+    let [text] = &*captured.text else {
+        return false;
+    };
+    captured.transport == "http"
+        && matches!(
+            Parsed::parse(text.clone(), DEFAULT_NESTING),
+            Ok(Parsed::Request(request)) if request.method == Method::Initialize
+        )
+}
