@@ -39,6 +39,7 @@ mod policy;
 mod policy_changes;
 mod private_lists;
 mod process_state;
+mod recordings;
 mod redirects;
 mod replicas;
 mod request_state;

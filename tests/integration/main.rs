@@ -70,6 +70,7 @@ mod policy_cost;
 mod principal_processes;
 mod processes;
 mod rates;
+mod recordings;
 mod reload;
 mod replicas;
 mod retries;

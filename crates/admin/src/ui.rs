@@ -57,6 +57,7 @@ const ASSETS: &[Asset] = assets![
     "overview.js": SCRIPT,
     "payload.js": SCRIPT,
     "pins.js": SCRIPT,
+    "record.js": SCRIPT,
     "running.js": SCRIPT,
     "server-log.js": SCRIPT,
     "sessions.js": SCRIPT,

@@ -5,6 +5,7 @@ import { badge, empty, fill, h } from "./dom.js";
 import { clock, count, duration, plural } from "./format.js";
 import { keepContent } from "./keep-content.js";
 import * as live from "./live.js";
+import { recordButton } from "./record.js";
 import { running } from "./running.js";
 import { mayChange } from "./sign-in.js";
 import { addressOf, filterForm, filtersOf, isFiltered, parametersOf } from "./trace-filters.js";
@@ -50,7 +51,7 @@ class Page {
       pause.textContent = this.paused ? "Go on" : "Pause";
       if (!this.paused) this.reload();
     } }, "Pause");
-    return filterForm(this.filter, names, () => this.refilter(), pause, this.status);
+    return filterForm(this.filter, names, () => this.refilter(), pause, recordButton(this.signal), this.status);
   }
 
   table() {

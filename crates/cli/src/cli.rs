@@ -693,7 +693,7 @@ pub struct RecordArgs {
     /// Record only this server, and all messages of clients; can be repeated
     #[arg(long, value_name = "NAME")]
     pub server: Vec<String>,
-    /// Record only the clients of this endpoint, and what their messages cause at servers
+    /// Record only the clients of this endpoint, and the messages of servers that they cause
     #[arg(long, value_name = "PATH")]
     pub endpoint: Option<String>,
     /// How long to record, such as 10m [default: until Ctrl-C, at most a day]

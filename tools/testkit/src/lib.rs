@@ -26,6 +26,7 @@ mod patience;
 pub mod ports;
 pub mod programs;
 pub mod raw_client;
+pub mod recorder;
 mod revisions;
 pub mod schema;
 pub mod scripted;

@@ -95,6 +95,12 @@ impl Operation {
         self.content(200, description, "text/event-stream", &schema)
     }
 
+    /// An answer that is a stream of lines of JSON.
+    fn lines(self, description: &str) -> Self {
+        let schema = json!({"type": "string"});
+        self.content(200, description, "application/x-ndjson", &schema)
+    }
+
     fn content(mut self, status: u16, description: &str, kind: &str, schema: &Value) -> Self {
         let answer = &mut self.value["responses"][status.to_string()];
         answer["description"] = json!(description);
@@ -271,6 +277,13 @@ pub(super) fn operations() -> Vec<Operation> {
         .text("digest", "The digest of the session's id")
         .answer::<operations::SessionEnded>(200, "It has ended")
         .error(404, "There is none"),
+    post("/api/recording", "record", "Records the messages of both sides, until the client disconnects.")
+        .body::<requests::RecordingAsked>()
+        .lines("The lines of the recording (docs/recordings.md)")
+        .error(400, "The body cannot be read")
+        .error(404, "There is no such server or endpoint")
+        .error(409, "Another recording runs")
+        .error(503, "Too many streams are open, or there are no traces to tell one endpoint"),
     post("/api/reload", "reload", "Reloads the configuration.")
         .answer::<texts::Reloaded>(200, "The configuration is in force, or has not changed")
         .answer::<texts::Reloaded>(422, "The configuration is invalid; nothing has changed"),

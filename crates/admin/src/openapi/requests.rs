@@ -49,6 +49,24 @@ pub(crate) struct CallCancelled {
     call: String,
 }
 
+/// The selection and the limits of a recording.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(crate) struct RecordingAsked {
+    /// The names of the servers; all if absent.
+    #[schema(nullable = false)]
+    servers: Option<Vec<String>>,
+    /// The path of the endpoint; all if absent.
+    #[schema(nullable = false)]
+    endpoint: Option<String>,
+    /// A duration such as `10m`, at most a day.
+    #[schema(nullable = false)]
+    r#for: Option<String>,
+    /// The largest size: 64 MiB by default, at most 1 GiB.
+    #[schema(nullable = false)]
+    max_bytes: Option<u64>,
+}
+
 /// A token to sign in with.
 #[derive(ToSchema)]
 pub(crate) struct Token {

@@ -123,6 +123,12 @@ impl TransportContext {
         )
     }
 
+    /// The number for a new exchange in the running recording; 0 if there is none.
+    #[inline]
+    pub(crate) fn recorded_exchange(&self) -> u64 {
+        self.telemetry.tap().map_or(0, |tap| tap.exchange())
+    }
+
     /// Limits for the server's requests during one call.
     pub(crate) fn server_request_limits(&self) -> ServerRequestLimits {
         ServerRequestLimits {

@@ -16,8 +16,8 @@ pub(crate) struct RecordedExchange {
 }
 
 impl TransportContext {
-    /// Gives a message to the recording, if there is one. `describe` adds to what is known of all
-    /// messages of the connection.
+    /// Gives a message to the recording, if there is one. `describe` adds
+    /// facts to those that all messages of the connection share.
     #[inline]
     pub(crate) fn record(&self, text: &Bytes, describe: impl FnOnce(Captured) -> Captured) {
         let Some(tap) = self.telemetry.tap() else {
@@ -29,7 +29,7 @@ impl TransportContext {
             },
             connection: self.number,
             session: None,
-            // The exchange of messages on a stream is that of the stream.
+            // All messages on a stream share its exchange.
             exchange: self.number,
             to: To::Client,
             kind: Framing::Line,
@@ -41,12 +41,6 @@ impl TransportContext {
             text: vec![text.clone()],
             cause: 0,
         }));
-    }
-
-    /// The number for a new exchange; 0 without a recording.
-    #[inline]
-    pub(crate) fn recorded_exchange(&self) -> u64 {
-        self.telemetry.tap().map_or(0, |tap| tap.exchange())
     }
 }
 

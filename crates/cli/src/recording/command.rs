@@ -75,7 +75,7 @@ pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result<(), Failur
     Ok(())
 }
 
-/// The file of a recording, and what it has so far.
+/// The file of a recording, and facts about its lines.
 struct RecordingFile {
     file: File,
     path: std::path::PathBuf,
@@ -257,7 +257,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.lines().count(), 4);
-        // What the gateway has ended stays as it is.
+        // A file that the gateway has ended stays as it is.
         let mut file = RecordingFile::create(&path, true).unwrap();
         file.write(b"{\"us\":1,\"end\":{}}\n").unwrap();
         file.finish("interrupted").unwrap();

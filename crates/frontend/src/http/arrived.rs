@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::forwarding::Opened;
 use bytes::Bytes;
-use fanlight_canonical::Peer;
+use fanlight_canonical::{Endpoint, Peer};
 use fanlight_credentials::ConnectionFacts;
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Headers, Moment, Network};
@@ -37,6 +37,18 @@ pub(super) struct Arrived<'a> {
     pub(super) recorded: RecordedRequest,
     /// The forwarded request that this one was made from, if another replica forwarded it.
     pub(super) forwarded: Option<&'a Opened>,
+}
+
+impl RecordedRequest {
+    /// A request to this endpoint.
+    #[inline]
+    pub(super) fn new(settings: &FrontendSettings, endpoint: &Endpoint) -> Self {
+        let tap = settings.telemetry.tap().filter(|tap| tap.is_on());
+        Self {
+            exchange: tap.map_or(0, |tap| tap.exchange_at(endpoint.full_path())),
+            ..Self::default()
+        }
+    }
 }
 
 impl<'a> Arrived<'a> {

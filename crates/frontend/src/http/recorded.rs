@@ -19,28 +19,16 @@ use crate::settings::FrontendSettings;
 pub(crate) struct RecordedRequest {
     /// The number of the exchange; 0 if nothing records it.
     pub(crate) exchange: u64,
-    place: OnceLock<Place>,
+    pub(super) place: OnceLock<Place>,
 }
 
 /// The connection of messages.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+pub(super) struct Place {
     connection: u64,
     session: Option<u64>,
     revision: Option<&'static str>,
     is_sse: bool,
-}
-
-impl RecordedRequest {
-    /// A request to this endpoint.
-    #[inline]
-    pub(super) fn new(settings: &FrontendSettings, endpoint: &Endpoint) -> Self {
-        let tap = settings.telemetry.tap().filter(|tap| tap.is_on());
-        Self {
-            exchange: tap.map_or(0, |tap| tap.exchange_at(endpoint.full_path())),
-            place: OnceLock::new(),
-        }
-    }
 }
 
 impl Arrived<'_> {
@@ -63,12 +51,10 @@ impl Arrived<'_> {
         });
     }
 
-    /// Gives the body to the recording, if there is one.
+    /// Gives the body to the recording.
     pub(super) fn record(&self, settings: &FrontendSettings, origin: &Origin<'_>, text: &Bytes) {
         let tap = settings.telemetry.tap();
-        let Some(tap) = tap.filter(|_| self.recorded.exchange > 0) else {
-            return;
-        };
+        let Some(tap) = tap else { return };
         tap.capture(Captured {
             to: To::Server,
             method: Some("POST"),
@@ -88,9 +74,6 @@ impl Arrived<'_> {
             return;
         };
         let exchange = self.recorded.exchange;
-        if exchange == 0 && !response.body().is_event_stream() {
-            return;
-        }
         let endpoint = origin.holder.endpoint();
         let message = Captured {
             status: Some(response.status().as_u16()),

@@ -36,8 +36,8 @@ struct Request {
 }
 
 impl Causes {
-    /// The exchange that caused a message. The edge tells the cause of requests to the server and of
-    /// what answers them over HTTP. Everything else is related to a request.
+    /// The exchange that caused a message. The edge tells the cause of requests to the server, and
+    /// of their answers over HTTP. Every other message is related to a request.
     pub(super) fn find(&mut self, captured: &Captured, text: &Bytes) -> Option<u64> {
         let known = Some(captured.cause).filter(|cause| *cause > 0);
         let open = self.connections.entry(captured.connection).or_default();

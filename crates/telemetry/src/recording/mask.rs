@@ -12,6 +12,8 @@ use super::values::Values;
 /// The text that stands for a secret.
 pub(super) const MASKED: &str = "[masked]";
 
+/// The byte order mark with which some servers begin.
+const MARK: char = '\u{feff}';
 /// The members that have a JSON Schema, in definitions and questions.
 const SCHEMAS: &[&str] = &["inputSchema", "outputSchema", "requestedSchema"];
 /// The members of a schema whose members are schemas.
@@ -36,7 +38,8 @@ pub(super) struct Clean {
 
 /// Masks a message. A text that is no JSON is masked as one string.
 pub(super) fn masked(text: &str, values: &Values) -> Clean {
-    let Ok(json) = Json::parse(Bytes::copy_from_slice(text.as_bytes()), MAX_NESTING) else {
+    let body = text.strip_prefix(MARK).unwrap_or(text);
+    let Ok(json) = Json::parse(Bytes::copy_from_slice(body.as_bytes()), MAX_NESTING) else {
         let clean = without(text, values);
         let masked = clean.iter().map(|_| String::new()).collect();
         return Clean {
@@ -53,10 +56,7 @@ pub(super) fn masked(text: &str, values: &Values) -> Clean {
         originals: Vec::new(),
     };
     // White space around the value is no part of it.
-    let start = text.len()
-        - text
-            .trim_start_matches([' ', '\t', '\n', '\r', '\u{feff}'])
-            .len();
+    let start = text.len() - text.trim_start_matches([' ', '\t', '\n', '\r', MARK]).len();
     masking.value(&json, start, Place::default());
     masking.finish(text)
 }
@@ -71,11 +71,11 @@ pub(super) fn without(text: &str, values: &Values) -> Option<String> {
 /// The place of a value, as far as it matters.
 #[derive(Clone, Copy, Default)]
 struct Place {
-    /// Whether it is a JSON Schema.
+    /// The value is a JSON Schema.
     is_schema: bool,
-    /// Whether it is the schema of a secret.
+    /// The value is the schema of a secret.
     is_secret: bool,
-    /// Whether it is `params`, or the `_meta` in it.
+    /// The value is `params`, or the `_meta` in it.
     has_token: bool,
 }
 
@@ -172,7 +172,7 @@ impl Masking<'_> {
         for (index, element) in array.elements().enumerate() {
             let (at, inner) = (start + element.start, array.slice(element));
             let length = self.enter(&index.to_string());
-            // In a schema a list has names, such as those of required properties.
+            // A list in a schema has names, such as the required properties.
             match secret_elements.hide(&inner) && !place.is_schema {
                 true => self.replace(&inner, at, MASKED),
                 false => self.value(&inner, at, place),
@@ -192,9 +192,7 @@ impl Masking<'_> {
 
     fn replace(&mut self, value: &Json, start: usize, clean: &str) {
         if clean == MASKED {
-            let original = value
-                .as_str()
-                .map_or_else(|| value.as_text().into(), |text| text);
+            let original = value.as_str().unwrap_or_else(|| value.as_text().into());
             self.originals.push(original.into_owned());
         }
         self.edit(start..start + value.bytes().len(), clean);

@@ -20,7 +20,7 @@ use super::{
     End, Ending, Framing, Head, Loss, Lost, Message, RecordedServer, Side, Text, To, line,
 };
 
-/// The headers that are recorded, besides those of parameters.
+/// The recorded headers; the headers of parameters are recorded, too.
 const HEADERS: &[&str] = &[
     "accept",
     "content-type",
@@ -43,6 +43,8 @@ pub struct Scribe {
     longest: u64,
     written: u64,
     messages: u64,
+    /// The time of the last line, in microseconds.
+    last: u64,
     is_whole: bool,
     values: Values,
     causes: Causes,
@@ -83,6 +85,7 @@ impl Scribe {
             longest,
             written: 0,
             messages: 0,
+            last: 0,
             is_whole: true,
             values: Values::default(),
             causes: Causes::default(),
@@ -143,9 +146,8 @@ impl Scribe {
     /// The lines of these messages, and the reason why no further ones can be written.
     pub fn lines(&mut self, batch: Batch) -> (Vec<u8>, Option<Full>) {
         let mut out = Vec::new();
-        let mut last = 0;
         for (at, item) in batch.items {
-            last = self.micros(at).max(last);
+            self.last = self.micros(at).max(self.last);
             let captured = match item {
                 Item::Message(captured) => captured,
                 Item::Secret(value) => {
@@ -164,7 +166,7 @@ impl Scribe {
             }
             let connection = self.connection(&captured);
             for text in texts(&captured) {
-                let message = self.message(&captured, last, connection, &text);
+                let message = self.message(&captured, connection, &text);
                 let Some(text) = message.map(|message| line(&message)) else {
                     continue;
                 };
@@ -179,7 +181,7 @@ impl Scribe {
         }
         if batch.lost != Loss::default() {
             self.is_whole = false;
-            let (us, lost) = (self.micros(Instant::now()), batch.lost);
+            let (us, lost) = (self.last, batch.lost);
             out.extend(self.put(&Lost { us, lost }));
         }
         (out, None)
@@ -254,13 +256,7 @@ impl Scribe {
     }
 
     /// The recorded form of a message; `None` if the selection does not keep it.
-    fn message(
-        &mut self,
-        captured: &Captured,
-        us: u64,
-        connection: u64,
-        text: &Bytes,
-    ) -> Option<Message> {
+    fn message(&mut self, captured: &Captured, connection: u64, text: &Bytes) -> Option<Message> {
         let (side, endpoint, server) = match &captured.peer {
             Party::Client { endpoint } => (Side::Client, Some(endpoint.to_string()), None),
             Party::Server { name } => (Side::Server, None, Some(name.to_string())),
@@ -275,7 +271,7 @@ impl Scribe {
         let (content, mut masked, originals) = self.content(text);
         let headers = self.headers(captured, &originals, &mut masked);
         Some(Message {
-            us,
+            us: self.last,
             side,
             endpoint,
             server,
@@ -388,4 +384,200 @@ fn opens_session(captured: &Captured) -> bool {
             Parsed::parse(text.clone(), DEFAULT_NESTING),
             Ok(Parsed::Request(request)) if request.method == Method::Initialize
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::tap::{Selection, Tap};
+    use super::super::{Line, Loss};
+    use super::*;
+
+    fn client(exchange: u64, to: To, text: &'static str) -> Captured {
+        Captured {
+            peer: Party::Client {
+                endpoint: "/mcp".into(),
+            },
+            connection: 5,
+            session: None,
+            exchange,
+            to,
+            kind: Framing::Body,
+            transport: "http",
+            revision: None,
+            method: None,
+            status: None,
+            headers: Vec::new(),
+            text: vec![Bytes::from_static(text.as_bytes())],
+            cause: 0,
+        }
+    }
+
+    fn server(to: To, text: &'static str, cause: u64) -> Captured {
+        Captured {
+            peer: Party::Server { name: "s".into() },
+            connection: 9,
+            transport: "stdio",
+            kind: Framing::Line,
+            cause,
+            ..client(9, to, text)
+        }
+    }
+
+    fn written(scribe: &mut Scribe, all: Vec<Captured>) -> Vec<Message> {
+        let tap = Arc::new(Tap::default());
+        let captures = tap.start(Selection::default()).unwrap();
+        all.into_iter().for_each(|captured| tap.capture(captured));
+        let (text, full) = scribe.lines(captures.take());
+        assert_eq!(full, None);
+        let text = String::from_utf8(text).unwrap();
+        let lines = text.lines().map(|line| Line::parse(line).unwrap());
+        let message = |line| match line {
+            Line::Message(message) => *message,
+            other => panic!("{other:?}"),
+        };
+        lines.map(message).collect()
+    }
+
+    #[test]
+    fn session_keeps_the_number_of_its_opening() {
+        let mut scribe = Scribe::new(1 << 20, false);
+        let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
+        let all = written(
+            &mut scribe,
+            vec![
+                client(11, To::Server, initialize),
+                client(12, To::Server, initialize),
+                Captured {
+                    session: Some(3),
+                    ..client(11, To::Client, "{}")
+                },
+                client(12, To::Client, "{}"),
+                Captured {
+                    session: Some(3),
+                    ..client(13, To::Server, "{}")
+                },
+                Captured {
+                    session: Some(4),
+                    ..client(14, To::Server, "{}")
+                },
+                client(15, To::Server, "{}"),
+            ],
+        );
+        let numbers: Vec<u64> = all.iter().map(|message| message.connection).collect();
+        assert_eq!(numbers, [22, 24, 22, 24, 22, 9, 10]);
+    }
+
+    #[test]
+    fn messages_of_a_server_have_the_cause_of_their_request() {
+        let mut scribe = Scribe::new(1 << 20, true);
+        let all = written(
+            &mut scribe,
+            vec![
+                server(
+                    To::Server,
+                    r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"_meta":{"progressToken":1}}}"#,
+                    7,
+                ),
+                server(To::Server, r#"{"jsonrpc":"2.0","id":2,"method":"b"}"#, 8),
+                server(
+                    To::Client,
+                    r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1}}"#,
+                    0,
+                ),
+                server(
+                    To::Client,
+                    r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#,
+                    0,
+                ),
+                server(To::Server, r#"{"jsonrpc":"2.0","id":"q","result":{}}"#, 0),
+                server(To::Client, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, 0),
+                server(To::Client, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#, 0),
+                // Nothing is open any more, so this belongs to nobody.
+                server(
+                    To::Client,
+                    r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+                    0,
+                ),
+            ],
+        );
+        let causes: Vec<Option<u64>> = all.iter().map(|message| message.cause).collect();
+        assert_eq!(causes, [7, 8, 7, 8, 8, 7, 8].map(Some));
+    }
+
+    #[test]
+    fn headers_are_an_allow_list_without_secrets() {
+        let mut scribe = Scribe::new(1 << 20, false);
+        let header =
+            |name: &str, value: &'static str| (name.into(), Bytes::from_static(value.as_bytes()));
+        let headers = vec![
+            header("authorization", "Bearer s3cret-bearer"),
+            header("cookie", "id=s3cret-cookie"),
+            header("accept", "*/*"),
+            header("x-other", "y"),
+            header("mcp-name", "https://me:s3cret-url@host/"),
+            header("mcp-param-token", "s3cret-param"),
+            header("mcp-param-x", "=?base64?czNjcmV0LW1lbWJlcg==?="),
+        ];
+        let text = r#"{"password":"s3cret-member","a":["s3cret-bearer","s3cret-cookie"]}"#;
+        let all = written(
+            &mut scribe,
+            vec![Captured {
+                headers,
+                ..client(1, To::Server, text)
+            }],
+        );
+        let [message] = &*all else { panic!("{all:?}") };
+        assert_eq!(
+            message.text(),
+            Some(r#"{"password":"[masked]","a":["[masked]","[masked]"]}"#)
+        );
+        let names: Vec<&str> = message.headers.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            ["accept", "mcp-name", "mcp-param-token", "mcp-param-x"]
+        );
+        assert_eq!(
+            message.masked,
+            [
+                "/password",
+                "/a/0",
+                "/a/1",
+                "header:mcp-name",
+                "header:mcp-param-token",
+                "header:mcp-param-x"
+            ]
+        );
+    }
+
+    #[test]
+    fn events_are_messages_of_their_own_and_the_size_is_limited() {
+        let mut scribe = Scribe::new(600, false);
+        let events = ":\n\nevent: message\ndata: {\"a\":1}\n\nid: x\ndata: \n\nevent: message\ndata: {\"b\":2}\n\n";
+        let all = written(
+            &mut scribe,
+            vec![Captured {
+                kind: Framing::Event,
+                ..client(1, To::Client, events)
+            }],
+        );
+        let texts: Vec<_> = all.iter().map(|message| message.text().unwrap()).collect();
+        assert_eq!(texts, [r#"{"a":1}"#, r#"{"b":2}"#]);
+        let long = Box::leak("x".repeat(600).into_boxed_str());
+        let items = vec![(
+            Instant::now(),
+            Item::Message(Box::new(client(2, To::Server, long))),
+        )];
+        let batch = Batch {
+            items,
+            lost: Loss::default(),
+        };
+        assert_eq!(scribe.lines(batch), (Vec::new(), Some(Full::Size)));
+        let end = String::from_utf8(scribe.end("size")).unwrap();
+        assert!(
+            end.contains(r#""reason":"size","whole":false,"messages":2"#),
+            "{end}"
+        );
+    }
 }

@@ -254,7 +254,7 @@ impl Queue {
     }
 }
 
-/// Messages that were taken from the queue, and what was lost after them.
+/// Messages that were taken from the queue, and the loss after them.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(super) items: Vec<(Instant, Item)>,

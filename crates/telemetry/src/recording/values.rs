@@ -45,7 +45,7 @@ impl Values {
         self.learnt.len() >= MOST_LEARNT
     }
 
-    /// Adds the configured values. Those of an earlier configuration stay secret.
+    /// Adds the configured values. Values of an earlier configuration stay secret.
     pub(super) fn configure(&mut self, values: Vec<String>) {
         let before = self.known.len();
         self.known.extend(
@@ -81,12 +81,9 @@ impl Values {
     /// `text` with `blank` in place of each value; `None` if it has none.
     pub(super) fn masked(&self, text: &str, blank: &str) -> Option<String> {
         let mut places: Vec<_> = self.find(text.as_bytes()).collect();
-        if self.are_within(text.as_bytes()) {
-            return Some(blank.to_owned());
-        }
         places.sort_by_key(|place| place.start);
         let (mut out, mut copied) = (String::new(), 0);
-        for place in places.iter().filter(|place| !place.is_empty()) {
+        for place in &places {
             if place.end <= copied {
                 continue;
             }
@@ -96,11 +93,11 @@ impl Values {
             }
             copied = place.end;
         }
-        if copied == 0 {
-            return None;
-        }
         out.push_str(text.get(copied..)?);
-        Some(out)
+        if self.are_within(out.as_bytes()) {
+            return Some(blank.to_owned());
+        }
+        (copied > 0).then_some(out)
     }
 
     /// The places of values.
@@ -168,7 +165,7 @@ impl Values {
 
     fn are_unpacked_in(&self, packed: &[u8]) -> bool {
         let mut unpacked = Vec::new();
-        // What was unpacked before an error counts, too.
+        // The bytes before an error count, too.
         let _ = MultiGzDecoder::new(packed)
             .take(UNPACKED)
             .read_to_end(&mut unpacked);
@@ -254,7 +251,7 @@ fn forms(value: &[u8]) -> Vec<Vec<u8>> {
 /// The bytes with `%41` decoded.
 fn without_percents(bytes: &[u8]) -> Vec<u8> {
     decoded(bytes, b'%', |after| {
-        let code = after.get(..2).and_then(|code| hex(code))?;
+        let code = after.get(..2).and_then(hex)?;
         Some((vec![u8::try_from(code).ok()?], 2))
     })
 }
@@ -265,7 +262,7 @@ fn without_escapes(bytes: &[u8]) -> Vec<u8> {
         let simple = |byte: u8| Some((vec![byte], 1));
         match *after.first()? {
             b'u' => {
-                let code = after.get(1..5).and_then(|code| hex(code))?;
+                let code = after.get(1..5).and_then(hex)?;
                 let character = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
                 Some((character.to_string().into_bytes(), 5))
             }

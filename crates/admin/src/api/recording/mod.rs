@@ -29,7 +29,7 @@ const SIZES: (u64, u64) = (64 << 20, 1 << 30);
 /// The longest recording.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// What to record.
+/// The body of a request for a recording.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Asked {

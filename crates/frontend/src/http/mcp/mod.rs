@@ -166,7 +166,9 @@ impl Serve for Endpoint {
                                 Box::pin(self.other_method(&arrived, &origin)).await
                             };
                             let mut response = self.response_of(reply, &origin, &destination);
-                            arrived.record_reply(&self.settings, &origin, &mut response);
+                            if arrived.recorded.exchange > 0 || response.body().is_event_stream() {
+                                arrived.record_reply(&self.settings, &origin, &mut response);
+                            }
                             response
                         }
                     }
@@ -426,7 +428,9 @@ impl Endpoint {
         // likes. It is looked up before the message is handled, so a message for another replica's
         // session has no effect here.
         let session = self.named_session(arrived, &origin.holder).await;
-        arrived.record(&self.settings, origin, &text);
+        if arrived.recorded.exchange > 0 {
+            arrived.record(&self.settings, origin, &text);
+        }
         if let Some(reply) = misdirected(arrived, &session) {
             return reply;
         }

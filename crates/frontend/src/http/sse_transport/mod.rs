@@ -197,7 +197,9 @@ impl SseTransport {
             .map_err(unknown_session)?;
         let text = arrived.read(body, &self.settings, &origin.peer()).await?;
         arrived.note_channel(connection.number);
-        arrived.record(&self.settings, origin, &text);
+        if arrived.recorded.exchange > 0 {
+            arrived.record(&self.settings, origin, &text);
+        }
         connection.take(origin, text).await?;
         Ok(reply::empty(StatusCode::ACCEPTED))
     }

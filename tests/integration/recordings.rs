@@ -1,0 +1,237 @@
+//! `fanlight record`: the file has what the peers of the gateway sent and received.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use fanlight_testkit::recorder::{Recorder, lines};
+use serde_json::Value;
+
+use crate::clients::Client;
+use crate::harness::{Gateway, fanlight, within};
+use crate::raw_client::{LegacySession, legacy_request, modern_request, post_modern};
+use crate::scripted::{Backend, Era, Reply, Transport, config};
+
+macro_rules! recorded {
+    ($($(#[$nightly:meta])? $name:ident: $client:ident over $front:ident to $server:ident over $back:ident;)*) => {
+        $(#[tokio::test]
+        async fn $name() {
+            calls_are_recorded_as_sent((Era::$client, Transport::$front), (Era::$server, Transport::$back)).await;
+        })*
+    };
+}
+
+for_all_combinations!(recorded);
+
+/// The messages of one side in one direction.
+fn messages<'a>(all: &'a [Value], side: &str, to: &str) -> Vec<&'a Value> {
+    let of = |line: &&Value| line["side"] == side && line["to"] == to;
+    all.iter().filter(of).collect()
+}
+
+fn texts<'a>(messages: &[&'a Value]) -> Vec<&'a str> {
+    messages
+        .iter()
+        .filter_map(|line| line["text"].as_str())
+        .collect()
+}
+
+async fn calls_are_recorded_as_sent(front: (Era, Transport), back: (Era, Transport)) {
+    let backend = Backend::start(back.0, back.1).await;
+    backend.offers_tools(&["t"]);
+    let result = r#""content":[],"structuredContent":{ "n" : 1.0e5,"s":"\u0041\/ü" },"x-y":[1.0]"#;
+    let result = back.0.complete(result);
+    backend.on("tools/call", Reply::result(result).streamed());
+    let config = config(&[backend.entry("s")]);
+    let mut admin = fanlight_testkit::ports::free();
+    let mut client = match front.1 {
+        Transport::Http => Client::start(&config, front.0, front.1).await,
+        Transport::Stdio => {
+            let config = config.replacen('{', &format!(r#"{{"admin":{{"listen":"{admin}"}},"#), 1);
+            Client::start(&config, front.0, front.1).await
+        }
+    };
+    if front.1 == Transport::Http {
+        admin = client.gateway().admin;
+    }
+    client.call("t").await;
+    let recorder = Recorder::start(admin, &[]).await;
+    let (params, meta) = (r#""name":"t","arguments":{ "x" : 1.50 }"#, "");
+    let request = client.request_text("77", "tools/call", params, meta);
+    let answer = client
+        .request("77", "tools/call", params, meta)
+        .await
+        .answer;
+    let all = lines(&recorder.finish().await);
+    let asked = messages(&all, "client", "server");
+    assert!(texts(&asked).contains(&&*request), "{all:?}");
+    let answered = messages(&all, "client", "client");
+    assert!(texts(&answered).contains(&&*answer), "{answer} in {all:?}");
+    // The server got the second call, whose cause is the client's message.
+    let received = backend.received("tools/call");
+    let sent = messages(&all, "server", "server");
+    let sent: Vec<_> = sent
+        .into_iter()
+        .filter(|line| line["text"] == received[1].text)
+        .collect();
+    assert_eq!(sent.len(), 1, "{all:?}");
+    let of_request = asked.iter().find(|line| line["text"] == *request).unwrap();
+    assert_eq!(sent[0]["cause"], of_request["exchange"]);
+    let replies = messages(&all, "server", "client");
+    let reply = replies
+        .iter()
+        .find(|line| line["cause"] == of_request["exchange"])
+        .unwrap();
+    assert!(
+        reply["text"]
+            .as_str()
+            .unwrap()
+            .contains(r#"{ "n" : 1.0e5,"s":"\u0041\/ü" }"#),
+        "{reply}"
+    );
+    let end = all.last().unwrap();
+    assert_eq!(
+        (&end["end"]["reason"], &end["end"]["whole"]),
+        (&"interrupted".into(), &true.into())
+    );
+    let server = &all[0]["servers"]["s"];
+    assert!(
+        server["definitions"]["tools"][0]
+            .as_str()
+            .unwrap()
+            .contains(r#""name":"t""#),
+        "{server}"
+    );
+    assert_eq!(server["digests"]["tools"][0].as_str().unwrap().len(), 64);
+    assert!(server["opening"].is_string() && server["revision"].is_string());
+}
+
+async fn two_servers(endpoints: &str) -> (Gateway, [Backend; 2]) {
+    let mut all = Vec::new();
+    for name in ["a", "b"] {
+        let backend = Backend::start(Era::Modern, Transport::Http).await;
+        backend.offers_tools(&[name]);
+        all.push(backend);
+    }
+    let config = config(&[all[0].entry("one"), all[1].entry("two")]);
+    let config = config.replacen('{', &format!("{{{endpoints}"), 1);
+    let gateway = Gateway::start(&config).await;
+    (gateway, all.try_into().ok().unwrap())
+}
+
+#[tokio::test]
+async fn one_endpoint_is_recorded_with_what_it_causes() {
+    let (gateway, _servers) = two_servers(r#""endpoints":{"/mcp/one":{"servers":["one"]}},"#).await;
+    let recorder = Recorder::start(gateway.admin, &["--endpoint", "/mcp"]).await;
+    let body = |tool: &str| {
+        modern_request(
+            "1",
+            "tools/call",
+            &format!(r#""name":"{tool}","arguments":{{}}"#),
+            "",
+        )
+    };
+    post_modern(gateway.mcp, &body("one__a")).await.text().await;
+    let mut elsewhere = crate::raw_client::Connection::open(gateway.mcp).await;
+    let call = body("a");
+    let headers = crate::raw_client::modern_headers(&call);
+    let mut all = crate::raw_client::JSON_HEADERS.to_vec();
+    all.extend(headers.iter().map(|(name, value)| (&**name, &**value)));
+    elsewhere
+        .request("POST", "/mcp/one", &all, call.as_bytes())
+        .await;
+    elsewhere.response().await.text().await;
+    let all = lines(&recorder.finish().await);
+    assert_eq!(all[0]["endpoint"], "/mcp");
+    let clients = messages(&all, "client", "server");
+    assert_eq!(clients.len(), 1, "{all:?}");
+    let calls = messages(&all, "server", "server");
+    assert!(
+        !calls.is_empty()
+            && calls
+                .iter()
+                .all(|line| line["cause"] == clients[0]["exchange"]),
+        "{all:?}"
+    );
+}
+
+#[tokio::test]
+async fn one_server_is_recorded_and_the_file_is_private() {
+    let (gateway, _servers) = two_servers("").await;
+    let recorder = Recorder::start(gateway.admin, &["--server", "two"]).await;
+    let mode = std::fs::metadata(recorder.path())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    for tool in ["one__a", "two__b"] {
+        let params = format!(r#""name":"{tool}","arguments":{{}}"#);
+        let body = modern_request("1", "tools/call", &params, "");
+        post_modern(gateway.mcp, &body).await.text().await;
+    }
+    // There is one recording at a time, and no file is overwritten.
+    let again = |more: &[&str]| {
+        let mut command = fanlight();
+        command.arg("record").arg(recorder.path());
+        command
+            .args(["--admin", &format!("http://{}", gateway.admin)])
+            .args(more);
+        command
+    };
+    let refused = within("the refusal", again(&[]).output()).await.unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let all = lines(&recorder.finish().await);
+    assert_eq!(messages(&all, "client", "server").len(), 2);
+    let servers = messages(&all, "server", "server");
+    assert!(
+        !servers.is_empty() && servers.iter().all(|line| line["server"] == "two"),
+        "{all:?}"
+    );
+    assert_eq!(all[0]["servers"].as_object().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn recording_ends_by_itself_at_its_time_and_size() {
+    let (gateway, _servers) = two_servers("").await;
+    let recorder = Recorder::start(gateway.admin, &["--for", "200ms"]).await;
+    let all = lines(&recorder.ended().await);
+    assert_eq!(all.last().unwrap()["end"]["reason"], "time");
+    let recorder = Recorder::start(gateway.admin, &["--max-bytes", "4KiB"]).await;
+    let body = modern_request("1", "tools/list", "", "");
+    for _ in 0..20 {
+        post_modern(gateway.mcp, &body).await.text().await;
+    }
+    let all = lines(&recorder.ended().await);
+    let end = &all.last().unwrap()["end"];
+    assert_eq!(
+        (&end["reason"], &end["whole"]),
+        (&"size".into(), &false.into())
+    );
+}
+
+#[tokio::test]
+async fn session_has_one_connection_and_no_id_in_the_file() {
+    let (gateway, _servers) = two_servers("").await;
+    let recorder = Recorder::start(gateway.admin, &[]).await;
+    let session = LegacySession::open(gateway.mcp).await;
+    for id in ["1", "2"] {
+        session
+            .post(&legacy_request(id, "tools/list", ""))
+            .await
+            .text()
+            .await;
+    }
+    let text = recorder.finish().await;
+    let id = session
+        .headers()
+        .into_iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case("mcp-session-id"))
+        .unwrap()
+        .1
+        .to_owned();
+    assert!(!text.contains(&id));
+    let all = lines(&text);
+    let numbers: std::collections::HashSet<_> = messages(&all, "client", "server")
+        .iter()
+        .map(|line| line["connection"].as_u64())
+        .collect();
+    assert_eq!(numbers.len(), 1, "{all:?}");
+}
