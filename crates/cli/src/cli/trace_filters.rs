@@ -150,6 +150,7 @@ mod tests {
             [
                 "client=a b",
                 "outcome=tool_error",
+                "own=false",
                 "since=90000",
                 "minMs=1500",
                 "sort=slowest"
