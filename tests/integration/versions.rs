@@ -912,8 +912,8 @@ async fn differences_are_counted_and_shown_with_values_only_if_traces_have_them(
         .await;
         assert_eq!(found["item"], "look");
         let line = match has_values {
-            true => r#"$["content"][0]["text"]: "v1" became "v2""#,
-            false => r#"$["content"][0]["text"]: value"#,
+            true => r#"value value-changed /result/content/0/text: "v1" became "v2""#,
+            false => "value value-changed /result/content/0/text",
         };
         assert_eq!(found["lines"], serde_json::json!([line]));
         let trace = text_at(
@@ -922,7 +922,7 @@ async fn differences_are_counted_and_shown_with_values_only_if_traces_have_them(
         )
         .await;
         assert!(
-            trace.contains("different: value") && trace.contains("tools/call look"),
+            trace.contains("different: value-changed") && trace.contains("tools/call look"),
             "{trace}"
         );
         // The copy is not part of the call's trace; its span links to it.

@@ -11,6 +11,7 @@ mod call;
 mod caller;
 mod canary;
 mod client;
+pub mod comparison;
 mod endpoint;
 mod error;
 mod failure;

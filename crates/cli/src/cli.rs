@@ -8,6 +8,7 @@
 mod audit;
 mod groups;
 mod policy;
+mod replay;
 mod trace_filters;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use fanlight_config::ListenAddress;
 pub use audit::{AuditCommand, AuditFilterArgs, AuditQueryArgs};
 pub use groups::{GROUPS, command};
 pub use policy::{ExplainArgs, PolicyCommand};
+pub use replay::{FailOn, ReplayArgs};
 pub use trace_filters::TraceFilters;
 
 use crate::failure;
@@ -88,6 +90,9 @@ pub enum Command {
     TraceTest(TraceTestArgs),
     /// Answer as a server that was recorded with `fanlight record`
     Mock(MockArgs),
+    /// Send the safe requests of a recording to a server, and compare its answers and definitions;
+    /// exit status 1 if they differ, 2 if nothing could be compared
+    Replay(Box<ReplayArgs>),
     /// Add a server to the configuration: `add NAME -- COMMAND` or `add NAME --url URL`
     Add(AddArgs),
     /// Add this gateway to a client's file, such as cursor's or claude-code's; without a

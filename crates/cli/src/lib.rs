@@ -41,6 +41,7 @@ pub mod policy_command;
 pub mod record;
 pub mod recording;
 mod replace;
+pub mod replay;
 pub mod rewriting;
 pub mod secrets;
 pub mod server_auth;

@@ -179,6 +179,9 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
                 return Ok(());
             }
         }
+        Some(Command::Replay(args)) if args.server.is_none() => {
+            return in_runtime(short_lived::replay(None, args));
+        }
         Some(Command::Validate(args)) => return inspect::validate(args, common),
         Some(Command::Reload(args)) => return in_runtime(observe::reload(args, common)),
         Some(Command::Enable(args)) => {
@@ -259,6 +262,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             Some(Command::Connections(args)) => login::connections(&loaded.config, args.json).await,
             Some(Command::State { command }) => login::state(&loaded.config, &command).await,
             Some(Command::Diff(args)) => short_lived::diff(&loaded.config, &args).await,
+            Some(Command::Replay(args)) => short_lived::replay(Some(&loaded.config), &args).await,
             Some(Command::TraceTest(args)) => match &args.url {
                 Some(url) => inspect::trace_test_at(url, &loaded.config, &args, &cli.common).await,
                 None => short_lived::trace_test(&loaded.config, &args).await,

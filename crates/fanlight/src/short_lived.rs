@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use fanlight_canonical::DEFAULT_PATH;
-use fanlight_cli::cli::{CallArgs, EndpointArgs, TraceArgs, TraceTestArgs};
+use fanlight_cli::cli::{CallArgs, EndpointArgs, ReplayArgs, TraceArgs, TraceTestArgs};
 use fanlight_cli::failure::Failure;
 use fanlight_cli::inspect::{self, Client, DirectCall};
 use fanlight_cli::interruption::interruptible;
 use fanlight_cli::log::Log;
+use fanlight_cli::replay::Replay;
 use fanlight_cli::users::{Clients, Users, auth_of_users};
 use fanlight_cli::{starts, telemetry};
 use fanlight_config::{Config, EraChoice, Secret, Server, StartChoice, Transport};
@@ -147,6 +148,20 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
     })
     .await?;
     direct.compare(&through, args.json)
+}
+
+/// `fanlight replay`. `loaded` is the configuration, if the command line names one of its servers.
+pub(crate) async fn replay(loaded: Option<&Config>, args: &ReplayArgs) -> Result<(), Failure> {
+    let replay = Replay::read(args)?;
+    let config = replay.config(loaded)?;
+    observed(&config, &Telemetry::off(), async |assembly| {
+        let client = assembly.servers.backends().next();
+        match (config.servers.first(), client) {
+            (Some(server), Some((_, client))) => replay.run(server, &*client).await,
+            _ => Err(Failure::usage("there is no server to test")),
+        }
+    })
+    .await
 }
 
 /// `fanlight trace-test` without a running gateway.

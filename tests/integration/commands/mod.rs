@@ -8,6 +8,7 @@ mod import;
 mod json;
 mod judge;
 mod manual;
+mod replay;
 mod started;
 mod walk;
 

@@ -13,7 +13,15 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ),
     (
         "Test servers",
-        &["check", "list", "call", "diff", "trace-test", "mock"],
+        &[
+            "check",
+            "list",
+            "call",
+            "diff",
+            "trace-test",
+            "mock",
+            "replay",
+        ],
     ),
     (
         "Operate a running gateway",

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use fanlight_canonical::comparison::{Difference, Tolerance, compare_answers};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, Call, CallContext, Caller, MirrorDifference,
     MirrorOutcome, MirrorStatus, Parent, ServerMessages,
@@ -27,8 +28,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::difference::{self, Differences};
-
 /// The limit of simultaneous copies. There is no option, since it limits the memory of a slow
 /// mirror.
 const AT_ONCE: usize = 16;
@@ -40,8 +39,10 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The number of differing answers stored for operators, and of lines in each.
 const KEPT: usize = 20;
 const KEPT_LINES: usize = 20;
-/// The limit of stored characters of a request's item.
+/// The limit of stored characters of a request's item, of a value and of a line.
 const NAMED: usize = 200;
+const SHOWN: usize = 80;
+const LINE: usize = 400;
 /// The capabilities that let a server ask a client, or begin a task.
 const ASKING: [&str; 4] = ["elicitation", "sampling", "roots", "tasks"];
 
@@ -206,24 +207,22 @@ impl Shared {
             return span.finish_copy(MirrorOutcome::Failed.as_str());
         };
         // Comparing may take long.
-        let compared = tokio::task::spawn_blocking(move || compare(&answer, &other)).await;
-        let Ok(Compared {
-            is_other_kind,
-            differences,
-        }) = compared
-        else {
+        let comparing = move || compare_answers(&answer, &other, &Tolerance::default());
+        let Ok(differences) = tokio::task::spawn_blocking(comparing).await else {
             return;
         };
-        if !is_other_kind && differences.is_empty() {
+        if differences.is_empty() {
             self.count(MirrorOutcome::Same);
             return span.finish_copy(MirrorOutcome::Same.as_str());
         }
         self.count(MirrorOutcome::Different);
-        let mut kinds = differences.kinds();
-        if is_other_kind {
-            kinds.insert(0, "error");
+        let mut kinds = Vec::new();
+        for kind in differences.iter().map(|one| one.change.name()) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
         }
-        self.keep(&copy, is_other_kind, &differences, &trace);
+        self.keep(&copy, &differences, &trace);
         span.finish_copy(&format!(
             "{}: {}",
             MirrorOutcome::Different.as_str(),
@@ -253,18 +252,14 @@ impl Shared {
         Ok(client.is_safe(copy).await)
     }
 
-    fn keep(&self, copy: &Call, is_other_kind: bool, differences: &Differences, trace: &Parent) {
-        let mut lines = match self.mirror.keeps_values {
-            true => differences.lines(),
-            false => differences.lines_without_values(),
+    fn keep(&self, copy: &Call, differences: &[Difference], trace: &Parent) {
+        let line = |one: &Difference| match self.mirror.keeps_values {
+            true => one.line(|value| plain(value.as_text(), SHOWN)),
+            false => one.to_string(),
         };
-        if is_other_kind {
-            lines.insert(
-                0,
-                "one answer is an error, the other one a result".to_owned(),
-            );
-        }
-        lines.truncate(KEPT_LINES);
+        // The pointer is made of names in the answer.
+        let lines = differences.iter().take(KEPT_LINES);
+        let lines = lines.map(|one| plain(&line(one), LINE)).collect();
         let difference = MirrorDifference {
             at: SystemTime::now(),
             method: copy.method.as_str().into(),
@@ -366,48 +361,6 @@ fn named(call: &Call) -> Option<Box<str>> {
     Some(plain(&named, NAMED).into())
 }
 
-/// The result of a comparison.
-struct Compared {
-    /// Whether one answer is an error, and the other one a result.
-    is_other_kind: bool,
-    differences: Differences,
-}
-
-fn compare(answer: &Response, other: &Response) -> Compared {
-    let bodies = [answer, other].map(|answer| without_server(&answer.body()));
-    // A cursor is valid only on its own server, so two servers' cursors always differ.
-    let is_cursor = |body: &Json| {
-        body.get("nextCursor")
-            .is_some_and(|cursor| cursor.as_str().is_some())
-    };
-    let [left, right] = match bodies.iter().all(is_cursor) {
-        true => {
-            bodies.map(|body| rewrite_object(&body, |member| !member.is(&body, "nextCursor"), &[]))
-        }
-        false => bodies,
-    };
-    Compared {
-        is_other_kind: answer.is_error() != other.is_error(),
-        differences: difference::of_values(&left, &right),
-    }
-}
-
-/// An answer without its server's identity, which always differs between versions.
-fn without_server(body: &Json) -> Json {
-    let Some(meta) = body
-        .get("_meta")
-        .filter(|meta| meta.is_object() && meta.get(meta::SERVER_INFO).is_some())
-    else {
-        return body.clone();
-    };
-    let rest = rewrite_object(&meta, |member| !member.is(&meta, meta::SERVER_INFO), &[]);
-    let added = match rest.members().next() {
-        Some(_) => [br#""_meta":"#, &**rest.bytes()].concat(),
-        None => Vec::new(),
-    };
-    rewrite_object(body, |member| !member.is(body, "_meta"), &added)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -471,40 +424,5 @@ mod tests {
             r#"{"x":1,"extensions":{"io.modelcontextprotocol/ui":{}}}"#
         );
         assert_eq!(without_asking(&Json::null()).as_text(), "{}");
-    }
-
-    #[test]
-    fn name_of_the_server_is_no_difference() {
-        let answer = |name: &str| {
-            let text = format!(
-                r#"{{"a":1,"_meta":{{"io.modelcontextprotocol/serverInfo":{{"name":"{name}"}}}}}}"#
-            );
-            Response::from_result(&Json::parse(text.into(), 8).unwrap())
-        };
-        let Compared {
-            is_other_kind,
-            differences,
-        } = compare(&answer("one"), &answer("two"));
-        assert!(!is_other_kind && differences.is_empty());
-        let other = Response::from_result(&Json::literal(r#"{"a":1}"#));
-        assert!(compare(&answer("one"), &other).differences.is_empty());
-        let error = Response::from_error(&fanlight_protocol::RpcError::new(-32000, "no"));
-        assert!(compare(&other, &error).is_other_kind);
-    }
-
-    #[test]
-    fn cursors_of_two_servers_are_no_difference() {
-        let page = |text: &'static str| Response::from_result(&Json::literal(text));
-        let (one, two) = (
-            page(r#"{"a":1,"nextCursor":"x"}"#),
-            page(r#"{"nextCursor":"y","a":1}"#),
-        );
-        assert!(compare(&one, &two).differences.is_empty());
-        assert!(
-            !compare(&one, &page(r#"{"a":2,"nextCursor":"y"}"#))
-                .differences
-                .is_empty()
-        );
-        assert!(!compare(&one, &page(r#"{"a":1}"#)).differences.is_empty());
     }
 }

@@ -1,0 +1,288 @@
+//! Compares what two versions of a server define and answer. Mirrors and `fanlight replay` use it.
+//!
+//! Every difference has a JSON Pointer and one of twenty kinds ([`Change`]); the kind decides how
+//! severe it is. Members are matched by name in any order. The texts may be long and hostile, so
+//! the time is proportional to their length, and the number of reported differences is bounded.
+
+mod answers;
+mod definitions;
+mod forms;
+mod path;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use fanlight_protocol::Json;
+
+pub use answers::compare_answers;
+pub use definitions::{compare_definitions, compare_openings, without_meta};
+pub use forms::find_uuids;
+use path::{Path, is_at};
+
+/// Members that only people and models read.
+const TEXTS: [&str; 4] = ["title", "description", "icons", "instructions"];
+/// The limit of reported differences of one comparison.
+const MOST: usize = 200;
+
+/// The severity of a difference, the least severe first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// A value differs, which may be intended.
+    Value,
+    /// Clients can go on as before, but people should look at it.
+    Look,
+    /// Clients that worked may fail.
+    Breaking,
+}
+
+impl Severity {
+    /// The word for the severity.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Value => "value",
+            Self::Look => "look",
+            Self::Breaking => "breaking",
+        }
+    }
+}
+
+macro_rules! changes {
+    ($($kind:ident = $name:literal, $severity:ident, $meaning:literal;)*) => {
+        /// The kind of a difference.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Change {
+            $(#[doc = $meaning] $kind),*
+        }
+
+        impl Change {
+            /// All kinds.
+            pub const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// The kind's name.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name),*
+                }
+            }
+
+            /// The severity of differences of this kind.
+            pub fn severity(self) -> Severity {
+                match self {
+                    $(Self::$kind => Severity::$severity),*
+                }
+            }
+
+            /// The meaning of the kind, in a sentence.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $meaning),*
+                }
+            }
+        }
+    };
+}
+
+changes! {
+    ItemGone = "item-gone", Breaking, "A tool, prompt, resource, template, capability or protocol version is gone.";
+    ArgumentGone = "argument-gone", Breaking, "An argument of a tool or prompt is gone.";
+    ArgumentRequired = "argument-required", Breaking, "An argument that was optional or unknown is required.";
+    InputNarrowed = "input-narrowed", Breaking, "An argument accepts fewer types or values, or has a new condition.";
+    OutputWidened = "output-widened", Breaking, "The output schema promises less: a member is gone or optional, or may have other types or values.";
+    MemberGone = "member-gone", Breaking, "A member of a result is gone.";
+    TypeChanged = "type-changed", Breaking, "A value has another type, or a content block is of another type.";
+    OutcomeChanged = "outcome-changed", Breaking, "An error came for a result, a result for an error, or no answer at all.";
+    IsErrorChanged = "is-error-changed", Breaking, "`isError` of a tool's result is another.";
+    ErrorCodeChanged = "error-code-changed", Breaking, "An error has another code.";
+    ItemAdded = "item-added", Look, "A tool, prompt, resource, template, capability or protocol version is new.";
+    ArgumentAdded = "argument-added", Look, "An optional argument is new.";
+    InputWidened = "input-widened", Look, "An argument accepts more, or is no longer required.";
+    OutputNarrowed = "output-narrowed", Look, "The output schema promises more: a member is new or always there, or has fewer types or values.";
+    DescriptionChanged = "description-changed", Look, "A text for people and models is another: description, title, icon, instructions.";
+    AnnotationsChanged = "annotations-changed", Look, "An annotation of a tool or resource is another.";
+    DefinitionChanged = "definition-changed", Look, "Another part of a definition or of the opening is different.";
+    MemberAdded = "member-added", Look, "A member of a result is new.";
+    ValueChanged = "value-changed", Value, "A value of a result, or the number of its items, is another.";
+    OrderChanged = "order-changed", Value, "The same items have another order.";
+}
+
+/// A difference.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The kind.
+    pub change: Change,
+    /// The place, as a JSON Pointer.
+    pub pointer: String,
+    /// The earlier value, if there is one.
+    pub was: Option<Json>,
+    /// The new value, if there is one.
+    pub is: Option<Json>,
+    /// The number of further items of the same list with this difference.
+    pub more: usize,
+    /// The pointer with `*` for the numbers of items.
+    place: String,
+}
+
+impl Difference {
+    /// A line with the values in the form of `shown`.
+    pub fn line(&self, shown: impl Fn(&Json) -> String) -> String {
+        let values = match (&self.was, &self.is) {
+            (Some(was), Some(is)) => format!(": {} became {}", shown(was), shown(is)),
+            (Some(was), None) => format!(": {} is gone", shown(was)),
+            (None, Some(is)) => format!(": {} is new", shown(is)),
+            (None, None) => String::new(),
+        };
+        format!("{self}{values}")
+    }
+}
+
+impl fmt::Display for Difference {
+    /// Severity, kind and place, without values.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (severity, name) = (self.change.severity().as_str(), self.change.name());
+        write!(f, "{severity} {name} {}", self.pointer)?;
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, " (and {more} more)"),
+        }
+    }
+}
+
+/// The differences that a comparison does not report.
+#[derive(Clone, Debug, Default)]
+pub struct Tolerance {
+    exempt: Vec<String>,
+    varying: HashSet<(String, Change)>,
+}
+
+impl Tolerance {
+    /// Reports nothing at these JSON Pointers and below. `*` stands for the number of any item.
+    pub fn exempt(&mut self, pointers: impl IntoIterator<Item = String>) {
+        self.exempt.extend(pointers);
+    }
+
+    /// Reports no difference that was already found between two equal requests to one server.
+    pub fn learn(&mut self, differences: impl IntoIterator<Item = Difference>) {
+        for Difference { change, place, .. } in differences {
+            let other = match change {
+                Change::MemberGone => Change::MemberAdded,
+                Change::MemberAdded => Change::MemberGone,
+                Change::ItemGone => Change::ItemAdded,
+                Change::ItemAdded => Change::ItemGone,
+                same => same,
+            };
+            self.varying.insert((place.clone(), other));
+            self.varying.insert((place, change));
+        }
+    }
+
+    fn is_exempt(&self, pointer: &str) -> bool {
+        self.exempt.iter().any(|exempt| is_at(exempt, pointer))
+    }
+
+    fn knows(&self, place: &str, change: Change) -> bool {
+        // The pair is only built for the few places of a server that varies.
+        !self.varying.is_empty() && self.varying.contains(&(place.to_owned(), change))
+    }
+}
+
+/// A running comparison.
+struct Comparison<'a> {
+    tolerance: &'a Tolerance,
+    path: Path,
+    found: Vec<Difference>,
+    /// The positions of differences by place and kind.
+    known: HashMap<(String, Change), usize>,
+}
+
+impl<'a> Comparison<'a> {
+    fn new(tolerance: &'a Tolerance, start: &str) -> Self {
+        Self {
+            tolerance,
+            path: Path::at(start),
+            found: Vec::new(),
+            known: HashMap::new(),
+        }
+    }
+
+    fn is_exempt(&self) -> bool {
+        self.tolerance.is_exempt(&self.path.pointer)
+    }
+
+    /// Adds a difference at the current place, unless it is tolerated.
+    fn add(&mut self, change: Change, was: Option<&Json>, is: Option<&Json>) {
+        let Path { pointer, place } = &self.path;
+        if self.is_exempt() || self.tolerance.knows(place, change) {
+            return;
+        }
+        let key = (place.clone(), change);
+        if let Some(known) = self.known.get(&key).and_then(|at| self.found.get_mut(*at)) {
+            // Another finding about the same place is no further item.
+            known.more += usize::from(known.pointer != *pointer);
+        } else if self.found.len() < MOST {
+            let (was, is) = (was.cloned(), is.cloned());
+            self.found.push(Difference {
+                change,
+                pointer: pointer.clone(),
+                was,
+                is,
+                more: 0,
+                place: place.clone(),
+            });
+            self.known.insert(key, self.found.len() - 1);
+        }
+    }
+
+    /// Adds a difference at another place.
+    fn add_at(&mut self, pointer: &str, change: Change, was: Option<&Json>, is: Option<&Json>) {
+        let before = std::mem::replace(&mut self.path, Path::at(pointer));
+        self.add(change, was, is);
+        self.path = before;
+    }
+
+    /// Goes to a member while `work` runs.
+    fn at_member(&mut self, name: &str, work: impl FnOnce(&mut Self)) {
+        let before = self.path.lengths();
+        self.path.push_member(name);
+        work(self);
+        self.path.truncate(before);
+    }
+
+    /// Goes to an item while `work` runs.
+    fn at_item(&mut self, index: usize, work: impl FnOnce(&mut Self)) {
+        let before = self.path.lengths();
+        self.path.push_item(index);
+        work(self);
+        self.path.truncate(before);
+    }
+}
+
+/// The members of an object by name, in order. If a name occurs twice, its first member counts.
+fn members(object: &Json) -> Vec<(String, Json)> {
+    let mut names = HashSet::new();
+    let all = object.members().filter_map(|member| {
+        // A name that is not Unicode is its raw text.
+        let name = member.name(object);
+        let name = name.unwrap_or_else(|| object.slice(member.key).as_text().to_owned());
+        let is_first = names.insert(name.clone());
+        is_first.then(|| (name, object.slice(member.value)))
+    });
+    all.collect()
+}
+
+/// The elements of an array.
+fn elements(array: &Json) -> Vec<Json> {
+    let all = array.elements().map(|place| array.slice(place));
+    all.collect()
+}
+
+/// The kind of a difference of a definition's member.
+fn change_of(member: &str) -> Change {
+    match TEXTS.contains(&member) {
+        true => Change::DescriptionChanged,
+        false => Change::DefinitionChanged,
+    }
+}
