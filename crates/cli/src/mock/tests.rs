@@ -381,7 +381,11 @@ async fn hostile_recording_and_client_harm_nothing() {
     let batch = format!("[{},{}]", call("\"a\"", "7"), call("\"b\"", "8"));
     client.send(&batch).await;
     // The recorded message outside of requests may come before them.
-    let texts = [client.next().await, client.next().await, client.next().await];
+    let texts = [
+        client.next().await,
+        client.next().await,
+        client.next().await,
+    ];
     let refused = texts.iter().filter(|it| it.contains("-32602"));
     assert_eq!(refused.count(), 2, "{texts:?}");
 }
