@@ -59,6 +59,12 @@ fn requests(trace: &str, session: &str, approval: &str) -> Vec<Request> {
             json!({"for": "10m", "server": "library"}),
         ),
         post("/api/content", "/api/content", json!({"for": "2h"})),
+        post("/api/recording", "/api/recording", json!({"for": "10ms"})),
+        post(
+            "/api/recording",
+            "/api/recording",
+            json!({"servers": ["nothing"]}),
+        ),
         plain("/api/calls"),
         get("/api/calls", "/api/calls?limit=0"),
         post(

@@ -155,7 +155,7 @@ async fn no_planted_secret_is_in_a_recording() {
     let mut planted = Planted::default();
     let http = Backend::start(Era::Legacy, Transport::Http).await;
     let stdio = Backend::start(Era::Modern, Transport::Stdio).await;
-    let configured: Vec<String> = (0..24)
+    let configured: Vec<String> = (0..23)
         .map(|number| planted.plant(&format!("conf{number}")))
         .collect();
     let pairs = |secrets: &[String], value: &str| {

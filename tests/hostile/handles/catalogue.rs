@@ -38,6 +38,10 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "says to another replica who the client of a forwarded request is",
     ),
     (
+        "frontend::http::reply",
+        "gives a recording the number of the session that a response opens, which is no handle",
+    ),
+    (
         "gateway::approvals::answer",
         "an operator's answer, which only the admin listener takes",
     ),

@@ -29,6 +29,8 @@ pub(crate) struct Called {
 #[schema(rename_all = "camelCase")]
 pub(crate) struct Otlp {
     resource_spans: Vec<Value>,
+    /// The replica that keeps it; null without others.
+    replica: Option<String>,
     /// The content of its calls, oldest first.
     content: Vec<Content>,
     /// The spans that servers returned, for operators; absent if there are none.

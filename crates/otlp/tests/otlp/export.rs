@@ -11,9 +11,9 @@ use fanlight_protocol::{Json, Method, Response, Revision};
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::ring::Query;
 use fanlight_telemetry::{
-    Arrival, BackendInfo, BackendTelemetry, BatchSettings, Carriers, Departure, Endpoint,
-    ErrorType, Event, Headers, Moment, Network, Outcome, Sampling, Settings, Target, Telemetry,
-    TrustInbound,
+    Arrival, BackendInfo, BackendTelemetry, BatchSettings, Carriers, ContentSettings, Departure,
+    Endpoint, ErrorType, Event, Headers, Level, Moment, Network, Outcome, Sampling, Settings,
+    Target, Telemetry, TrustInbound,
 };
 use hyper::StatusCode;
 use hyper::body::Bytes;
@@ -44,7 +44,16 @@ fn target(receiver: &Receiver, path: &str) -> OtlpTarget {
 }
 
 fn start(export: ExportSettings) -> (Telemetry, Guard) {
-    fanlight_otlp::start(Settings::default(), &export).unwrap()
+    let content = ContentSettings {
+        level: Level::On,
+        is_chosen: true,
+        ..ContentSettings::default()
+    };
+    let settings = Settings {
+        content,
+        ..Settings::default()
+    };
+    fanlight_otlp::start(settings, &export).unwrap()
 }
 
 fn traces_to(receiver: &Receiver) -> ExportSettings {
@@ -285,7 +294,10 @@ async fn call_with_elicitation_is_one_trace() {
         attribute(client, "gen_ai.tool.call.arguments").as_deref(),
         Some(r#"{"path":"x","password":"[redacted]"}"#)
     );
-    assert_eq!(attribute(client, "gen_ai.tool.call.result"), None);
+    assert_eq!(
+        attribute(client, "gen_ai.tool.call.result").as_deref(),
+        Some(r#"{"isError":true}"#)
+    );
     let connect = named(&spans, "connect", SpanKind::Internal);
     assert_eq!(connect.parent_span_id, server.span_id);
     assert_eq!(
