@@ -119,7 +119,8 @@ async fn two_servers(endpoints: &str) -> (Gateway, [Backend; 2]) {
 
 #[tokio::test]
 async fn one_endpoint_is_recorded_with_what_it_causes() {
-    let (gateway, _servers) = two_servers(r#""endpoints":{"/mcp/one":{"servers":["one"]}},"#).await;
+    let (gateway, _servers) =
+        two_servers(r#""endpoints":{"/mcp":{},"/mcp/one":{"servers":["one"]}},"#).await;
     let recorder = Recorder::start(gateway.admin, &["--endpoint", "/mcp"]).await;
     let body = |tool: &str| {
         modern_request(

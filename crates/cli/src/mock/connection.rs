@@ -28,7 +28,7 @@ pub(super) struct Outgoing {
 }
 
 /// A client: a legacy connection, or all modern clients of the process.
-pub(super) struct Connection {
+pub(super) struct MockedClient {
     player: Arc<Player>,
     pub(super) era: Era,
     state: Mutex<State>,
@@ -74,7 +74,7 @@ impl Answering {
     }
 }
 
-impl Connection {
+impl MockedClient {
     pub(super) fn new(player: Arc<Player>, era: Era) -> Arc<Self> {
         Arc::new(Self {
             player,
@@ -297,7 +297,7 @@ impl Connection {
 
 /// Forgets a running request once it is dropped.
 struct RunningRequest<'a> {
-    connection: &'a Connection,
+    connection: &'a MockedClient,
     id: String,
 }
 

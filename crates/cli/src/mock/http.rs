@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::QUEUE;
-use super::connection::{Answering, Connection, Outgoing};
+use super::connection::{Answering, MockedClient, Outgoing};
 use super::incoming::{MESSAGE, Malformed, messages};
 use super::player::Player;
 use super::script::era_of;
@@ -69,8 +69,8 @@ pub(super) struct HttpMock {
     only: Option<Era>,
     /// Serves the era that was not recorded.
     bridge: Option<Bridge>,
-    modern: Arc<Connection>,
-    sessions: Mutex<VecDeque<(String, Arc<Connection>)>>,
+    modern: Arc<MockedClient>,
+    sessions: Mutex<VecDeque<(String, Arc<MockedClient>)>>,
     guard: Guard,
 }
 
@@ -146,7 +146,7 @@ impl HttpMock {
             player: Arc::clone(player),
             only,
             bridge,
-            modern: Connection::new(Arc::clone(player), Era::Modern),
+            modern: MockedClient::new(Arc::clone(player), Era::Modern),
             sessions: Mutex::default(),
             guard: Guard::new(&[], Origins::Own),
         })
@@ -182,7 +182,7 @@ impl HttpMock {
     }
 
     /// The session that a request names.
-    fn session(&self, headers: &HeaderMap) -> Option<Arc<Connection>> {
+    fn session(&self, headers: &HeaderMap) -> Option<Arc<MockedClient>> {
         let id = headers.get(SESSION_ID)?.to_str().ok()?;
         let sessions = self.sessions.lock();
         let found = sessions.iter().find(|(known, _)| known == id)?;
@@ -202,7 +202,11 @@ impl HttpMock {
         }
         if let Some(served) = self.only.filter(|only| *only != era) {
             // It refuses requests of another era.
-            return run(&Connection::new(Arc::clone(&self.player), served), messages).await;
+            return run(
+                &MockedClient::new(Arc::clone(&self.player), served),
+                messages,
+            )
+            .await;
         }
         match era {
             _ if !self.player.plays(era) => self.forward(request, StatusCode::NOT_FOUND).await,
@@ -226,7 +230,7 @@ impl HttpMock {
             );
         }
         let id = HEXLOWER.encode(&random);
-        let connection = Connection::new(Arc::clone(&self.player), Era::Legacy);
+        let connection = MockedClient::new(Arc::clone(&self.player), Era::Legacy);
         let mut answer = run(&connection, messages).await;
         if let Ok(value) = HeaderValue::from_str(&id) {
             answer.headers_mut().insert(SESSION_ID, value);
@@ -255,7 +259,7 @@ impl HttpMock {
 
 /// Answers the messages of one request.
 async fn run(
-    connection: &Arc<Connection>,
+    connection: &Arc<MockedClient>,
     messages: Vec<Result<Message, Malformed>>,
 ) -> Response<Body> {
     let mut answers = Vec::new();
@@ -295,7 +299,7 @@ async fn run(
 }
 
 /// The stream for the messages outside of requests.
-fn listen(connection: Arc<Connection>) -> Response<Body> {
+fn listen(connection: Arc<MockedClient>) -> Response<Body> {
     let Ok(mut next) = Arc::clone(&connection.outside).try_lock_owned() else {
         return plain(StatusCode::CONFLICT, "the session has such a stream");
     };

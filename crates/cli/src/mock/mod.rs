@@ -24,7 +24,7 @@ use fanlight_telemetry::recording;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use self::connection::Connection;
+use self::connection::MockedClient;
 pub use self::http::Bridge;
 use self::http::HttpMock;
 use self::player::Player;
@@ -149,7 +149,7 @@ impl<'a> Mock<'a> {
         input: impl AsyncRead + Send + Unpin,
         output: impl AsyncWrite + Send + Unpin,
     ) -> Result<(), Failure> {
-        let connection = Connection::new(Arc::clone(&self.player), era);
+        let connection = MockedClient::new(Arc::clone(&self.player), era);
         stdio::serve(connection, input, output)
             .await
             .map_err(Failure::other)

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::QUEUE;
-use super::connection::{Answering, Connection, Outgoing};
+use super::connection::{Answering, MockedClient, Outgoing};
 use super::incoming::{MESSAGE, messages_of_line};
 
 /// The time for running requests after the input has ended. A constant, as the client has said that
@@ -38,7 +38,7 @@ pub(super) async fn first_line<I: AsyncRead + Send + Unpin>(
 
 /// Serves one client until its input ends.
 pub(super) async fn serve(
-    connection: Arc<Connection>,
+    connection: Arc<MockedClient>,
     input: impl AsyncRead + Send + Unpin,
     output: impl AsyncWrite + Send + Unpin,
 ) -> io::Result<()> {
@@ -64,7 +64,7 @@ pub(super) async fn serve(
 }
 
 async fn read_lines(
-    connection: &Arc<Connection>,
+    connection: &Arc<MockedClient>,
     mut input: impl AsyncRead + Unpin,
     out: &mpsc::Sender<Outgoing>,
     requests: &mut JoinSet<()>,

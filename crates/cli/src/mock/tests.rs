@@ -50,7 +50,7 @@ impl Client {
         let (ours, theirs) = duplex(1 << 20);
         let (output, input) = split(ours);
         let (reading, writing) = split(theirs);
-        let connection = Connection::new(Arc::clone(player), era);
+        let connection = MockedClient::new(Arc::clone(player), era);
         let serving = tokio::spawn(async move {
             stdio::serve(connection, reading, writing).await.unwrap();
         });

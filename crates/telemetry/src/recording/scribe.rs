@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
-use data_encoding::BASE64;
+use data_encoding::{BASE64, BASE64_NOPAD};
 use fanlight_protocol::header::{self, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::secret::is_secret;
@@ -219,7 +219,10 @@ impl Scribe {
                 self.values.learn(part.get(at + 1..).unwrap_or_default());
             }
             // `Basic` has a user and a password.
-            let decoded = BASE64.decode(part).unwrap_or_default();
+            let end = part.iter().rposition(|byte| *byte != b'=');
+            let unpadded = part.get(..end.map_or(0, |end| end + 1));
+            let decoded = BASE64_NOPAD.decode(unpadded.unwrap_or_default());
+            let decoded = decoded.unwrap_or_default();
             let password = decoded.splitn(2, |byte| *byte == b':').nth(1);
             self.values.learn(password.unwrap_or_default());
         }
@@ -330,11 +333,14 @@ impl Scribe {
                 continue;
             }
             let written = String::from_utf8_lossy(value);
-            let decoded = header::decode(value).unwrap_or(Cow::Borrowed(MASKED));
+            let is_secret_text = |text: Cow<'_, str>| {
+                originals.iter().any(|original| **original == *text)
+                    || without(&text, &self.values).is_some()
+            };
+            // A value that cannot be decoded may hide anything.
             let is_hidden = param.is_some_and(is_secret)
-                || originals.iter().any(|original| **original == *decoded)
                 || self.values.are_in(value)
-                || without(&decoded, &self.values).is_some();
+                || header::decode(value).map_or(true, is_secret_text);
             let shown = match is_hidden {
                 true => {
                     masked.push(format!("header:{name}"));
@@ -519,6 +525,8 @@ mod tests {
             header("mcp-name", "https://me:s3cret-url@host/"),
             header("mcp-param-token", "s3cret-param"),
             header("mcp-param-x", "=?base64?czNjcmV0LW1lbWJlcg==?="),
+            // Without the padding, so it cannot be decoded.
+            header("mcp-param-y", "=?base64?czNjcmV0LW1lbWJlcg?="),
         ];
         let text = r#"{"password":"s3cret-member","a":["s3cret-bearer","s3cret-cookie"]}"#;
         let all = written(
@@ -536,7 +544,13 @@ mod tests {
         let names: Vec<&str> = message.headers.keys().map(String::as_str).collect();
         assert_eq!(
             names,
-            ["accept", "mcp-name", "mcp-param-token", "mcp-param-x"]
+            [
+                "accept",
+                "mcp-name",
+                "mcp-param-token",
+                "mcp-param-x",
+                "mcp-param-y"
+            ]
         );
         assert_eq!(
             message.masked,
@@ -546,7 +560,8 @@ mod tests {
                 "/a/1",
                 "header:mcp-name",
                 "header:mcp-param-token",
-                "header:mcp-param-x"
+                "header:mcp-param-x",
+                "header:mcp-param-y"
             ]
         );
     }

@@ -9,10 +9,9 @@ mod get;
 mod headers;
 mod mirrored_params;
 mod pages;
+mod recorded;
 mod take_over;
 mod well_known;
-
-pub(super) use self::headers::protocol_version;
 
 use std::sync::Arc;
 
@@ -471,7 +470,8 @@ impl Endpoint {
         let id = session_id(&arrived.fields)?;
         let entered = self.sessions.enter(id, holder);
         if let Ok(entered) = &entered {
-            arrived.note_session(&entered.session);
+            let connection = arrived.connection.number;
+            arrived.recorded.note_session(connection, &entered.session);
         }
         if let (Some(_), Ok(session)) = (&self.archive, &entered)
             && !Box::pin(self.still_keeps(id, session)).await

@@ -155,7 +155,7 @@ impl SseTransport {
                 .map_err(|error| unavailable(&error.to_string()))?;
         let entry = self.sessions.open(origin.holder.clone(), peer, &connection);
         let entry = entry.map_err(|error| unavailable(&error.to_string()))?;
-        arrived.note_channel(connection.number);
+        arrived.recorded.note_channel(connection.number);
         tracing::debug!("session of the deprecated HTTP+SSE transport opened");
         // Relative, so that it works under every host name of this server.
         let endpoint = format!(
@@ -196,7 +196,7 @@ impl SseTransport {
             .enter(id, &origin.holder)
             .map_err(unknown_session)?;
         let text = arrived.read(body, &self.settings, &origin.peer()).await?;
-        arrived.note_channel(connection.number);
+        arrived.recorded.note_channel(connection.number);
         if arrived.recorded.exchange > 0 {
             arrived.record(&self.settings, origin, &text);
         }
