@@ -1,4 +1,4 @@
-//! The differences of definitions, and of what servers say when a connection opens.
+//! The differences of definitions, and of servers' opening results.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The differences of two values: results, errors, and what definitions contain besides schemas.
+//! The differences of two values: results, errors, and the parts of definitions besides schemas.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -125,7 +125,7 @@ impl Comparison<'_> {
         found
     }
 
-    /// Whether two values are the same, apart from what is tolerated.
+    /// Whether two values are the same, apart from tolerated differences.
     pub(super) fn are_same(&mut self, was: &Json, is: &Json) -> bool {
         was == is || self.signature(was) == self.signature(is)
     }

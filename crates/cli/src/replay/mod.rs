@@ -27,7 +27,7 @@ use plan::{Plan, Planned, subject};
 use recorded::{Definition, Recorded};
 use report::{Case, Report};
 
-/// How often requests are sent again in another session, for what differs between processes.
+/// The number of further sessions that get the requests again, which shows values that vary between processes.
 const SESSIONS: usize = 3;
 
 /// A recording to replay.
@@ -143,8 +143,8 @@ impl<'a> Replay<'a> {
         lists
     }
 
-    /// The differences of the opening and all definitions. What differs between `now` and `again`
-    /// does not count.
+    /// The differences of the opening and all definitions. A difference between
+    /// `now` and `again` does not count.
     fn definitions(&self, opening: &Json, now: &Lists, again: &Lists) -> Vec<Case> {
         let mut cases = Vec::new();
         if let Some((was, masked)) = &self.recorded.opening {
@@ -204,7 +204,7 @@ impl<'a> Replay<'a> {
         known.chain(new).collect()
     }
 
-    /// What is not compared in an item with this name.
+    /// The places that are not compared in an item with this name.
     fn tolerance(&self, name: &str, masked: &[String]) -> Tolerance {
         let mut tolerance = Tolerance::default();
         let is_ours = |ignored: &&Ignored| ignored.name.as_deref().is_none_or(|only| only == name);
@@ -233,7 +233,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Asks again for what differs up to a severity, and learns such differences of the two answers.
+/// Asks again where answers differ up to a severity, and learns the differences between both answers.
 async fn ask_again(asked: &mut [Asked<'_>], asker: &Asker<'_>, most: Severity) {
     for asked in asked.iter_mut().filter(|asked| asked.is_open(most)) {
         let exchange = asked.planned.exchange;

@@ -30,7 +30,7 @@ pub(super) struct Skipped<'a> {
     pub(super) why: &'static str,
 }
 
-/// What is sent, and what is not.
+/// The requests that are sent, and those that are skipped.
 #[derive(Default)]
 pub(super) struct Plan<'a> {
     pub(super) planned: Vec<Planned<'a>>,
@@ -132,7 +132,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The method and the parameters, apart from what belongs to one request.
+/// The method and the parameters, without the members that belong to one request.
 fn key(exchange: &Exchange) -> (&str, String) {
     let params = without_meta(&exchange.params);
     let params = rewrite_object(
