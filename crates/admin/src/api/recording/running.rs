@@ -88,12 +88,12 @@ impl Running {
 
     /// The lines of these messages. They are masked on a thread that serves no requests.
     async fn lines(&mut self, batch: Batch) -> (Vec<u8>, Option<Full>) {
-        let values = self.admin.subject.operations.configured_values();
+        let admin = Arc::clone(&self.admin);
         let Some(mut scribe) = self.scribe.take() else {
             return (Vec::new(), None);
         };
         let work = tokio::task::spawn_blocking(move || {
-            scribe.configure(values);
+            scribe.configure(admin.subject.operations.configured_values());
             let (lines, full) = scribe.lines(batch);
             (scribe, lines, full)
         });
