@@ -10,6 +10,7 @@ mod connections;
 mod guard;
 mod limit;
 mod socket;
+mod texts;
 mod tls;
 mod usage;
 mod waiting;
@@ -24,6 +25,7 @@ pub use fanlight_config::settings::ListenAddress;
 pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection, TrustedProxies};
 pub use limit::{ConcurrencyLimit, Permit};
 pub use socket::{ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets};
+pub use texts::header_texts;
 pub use tls::{
     ClientCa, HandshakeError, HttpVersions, LiveTls, LoadedTls, TlsError, TlsFiles, TlsMarks,
     TlsOption, TlsServer, accept_tls, client_certificate,

@@ -1,8 +1,7 @@
 //! Gives the messages of a connection to a recording.
 
 use bytes::Bytes;
-use fanlight_telemetry::recording::{Captured, Framing, Party, To};
-use http::HeaderMap;
+use fanlight_telemetry::recording::{Captured, Party};
 
 use crate::request::TransportContext;
 
@@ -23,35 +22,8 @@ impl TransportContext {
         let Some(tap) = self.telemetry.tap() else {
             return;
         };
-        tap.capture(describe(Captured {
-            peer: Party::Server {
-                name: self.name.clone(),
-            },
-            connection: self.number,
-            session: None,
-            // All messages on a stream share its exchange.
-            exchange: self.number,
-            to: To::Client,
-            kind: Framing::Line,
-            transport: "stdio",
-            revision: None,
-            method: None,
-            status: None,
-            headers: Vec::new(),
-            text: vec![text.clone()],
-            cause: 0,
-        }));
+        let name = self.name.clone();
+        let line = Captured::line(Party::Server { name }, self.number, text.clone());
+        tap.capture(describe(line));
     }
-}
-
-/// All headers of a message.
-pub(crate) fn texts_of(headers: &HeaderMap) -> Vec<(Box<str>, Bytes)> {
-    let all = headers.iter();
-    all.map(|(name, value)| {
-        (
-            name.as_str().into(),
-            Bytes::copy_from_slice(value.as_bytes()),
-        )
-    })
-    .collect()
 }

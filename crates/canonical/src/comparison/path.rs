@@ -1,5 +1,7 @@
 //! Places in JSON texts, as JSON Pointers (RFC 6901).
 
+use fanlight_protocol::json::pointer_step;
+
 /// The current place of a comparison.
 pub(super) struct Path {
     pub(super) pointer: String,
@@ -14,7 +16,7 @@ impl Path {
     }
 
     pub(super) fn push_member(&mut self, name: &str) {
-        let step = step(name);
+        let step = pointer_step(name);
         self.pointer += &step;
         self.place += &step;
     }
@@ -32,11 +34,6 @@ impl Path {
         self.pointer.truncate(pointer);
         self.place.truncate(place);
     }
-}
-
-/// The part of a JSON Pointer for a member.
-pub(super) fn step(name: &str) -> String {
-    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
 /// The name in a part of a JSON Pointer.

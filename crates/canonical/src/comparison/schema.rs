@@ -1,15 +1,16 @@
 //! The differences of two JSON Schemas: whether fewer or more values are valid.
 //!
 //! A schema is read as alternatives, each for one type: `type: [string, null]`, `nullable` and
-//! `anyOf` with both mean the same, and so do a `$ref` and its target. What cannot be weighed, such
-//! as another `pattern`, counts as the severe one of both directions.
+//! `anyOf` with both mean the same, and so do a `$ref` and its target. A change of unknown direction,
+//! such as another `pattern`, counts as the more severe of both.
 
 use std::collections::{BTreeMap, HashSet};
 use std::slice::from_ref;
 
 use fanlight_protocol::Json;
+use fanlight_protocol::json::pointer_step;
 
-use super::path::{name, step};
+use super::path::name;
 use super::{Change, Comparison, change_of, elements, members};
 
 /// The types of values, as bits. An integer is a number, too.
@@ -228,7 +229,7 @@ impl Part {
             Ok(index) if !self.json.is_object() => elements(&self.json).into_iter().nth(index),
             _ => self.json.get(name),
         };
-        let pointer = format!("{}{}", self.pointer, step(name));
+        let pointer = format!("{}{}", self.pointer, pointer_step(name));
         Some(Self {
             pointer,
             json: json?,
@@ -335,7 +336,7 @@ fn required(node: &[Part]) -> HashSet<String> {
         .collect()
 }
 
-/// What tells an alternative from others of its type: the first property with one value, else its
+/// The mark of an alternative among others of its type: the first property with one value, else its
 /// title.
 fn mark(node: &[Part]) -> Option<String> {
     let constant = properties(node).into_iter().find_map(|(name, parts)| {
@@ -687,12 +688,12 @@ impl Schemas<'_, '_, '_> {
     }
 }
 
-/// The schema of what other keywords leave; anything, if there is none.
+/// The schema of the remaining values; without one, any value is allowed.
 fn rest(node: &[Part], name: &str) -> Part {
     keyword(node, name).unwrap_or_else(|| Part {
         pointer: node
             .first()
-            .map(|part| part.pointer.clone() + &step(name))
+            .map(|part| part.pointer.clone() + &pointer_step(name))
             .unwrap_or_default(),
         json: Json::literal("true"),
     })

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use fanlight_protocol::json::{ArrayBuilder, Kind, Member, ObjectBuilder, rewrite_object};
+use fanlight_protocol::json::{
+    ArrayBuilder, Kind, Member, ObjectBuilder, pointer_step, rewrite_object,
+};
 use fanlight_protocol::{Json, meta};
 use fanlight_telemetry::without_trace_context;
 
@@ -132,8 +134,7 @@ impl Comparison<'_> {
             }
         }
         for (name, [recorded, asked]) in &all {
-            let token = name.replace('~', "~0").replace('/', "~1");
-            self.compare_at(&token, recorded.as_ref(), asked.as_ref());
+            self.compare_at(&pointer_step(name), recorded.as_ref(), asked.as_ref());
         }
     }
 
@@ -144,14 +145,13 @@ impl Comparison<'_> {
         };
         let (recorded, asked) = (items(recorded), items(asked));
         for index in 0..recorded.len().max(asked.len()) {
-            self.compare_at(&index.to_string(), recorded.get(index), asked.get(index));
+            self.compare_at(&format!("/{index}"), recorded.get(index), asked.get(index));
         }
     }
 
-    fn compare_at(&mut self, token: &str, recorded: Option<&Json>, asked: Option<&Json>) {
+    fn compare_at(&mut self, step: &str, recorded: Option<&Json>, asked: Option<&Json>) {
         let length = self.pointer.len();
-        self.pointer.push('/');
-        self.pointer.push_str(token);
+        self.pointer.push_str(step);
         self.compare(recorded, asked);
         self.pointer.truncate(length);
     }

@@ -9,7 +9,7 @@ use fanlight_frontend::{discover_result, initialize_result};
 use fanlight_protocol::header::PROTOCOL_VERSION;
 use fanlight_protocol::json::{ArrayBuilder, DEFAULT_NESTING, Kind, ObjectBuilder, rewrite_object};
 use fanlight_protocol::{Era, Json, Message, Method, Request, Response, Revision, meta};
-use fanlight_telemetry::recording::{self, Definitions, Framing, RecordedServer, To};
+use fanlight_telemetry::recording::{self, Framing, RecordedServer, To};
 
 use super::compare::lasting_params;
 
@@ -146,18 +146,7 @@ impl Script {
             .and_then(|text| json(text.as_bytes()));
         self.opening = self.opening.take().or(opening);
         self.era = self.era.or(server.revision.as_deref().and_then(era_named));
-        let Definitions {
-            tools,
-            prompts,
-            resources,
-            resource_templates,
-        } = &server.definitions;
-        for (method, definitions) in [
-            (Method::ListTools, tools),
-            (Method::ListPrompts, prompts),
-            (Method::ListResources, resources),
-            (Method::ListResourceTemplates, resource_templates),
-        ] {
+        for (method, definitions) in server.definitions.lists() {
             let definitions = definitions.iter().filter_map(|text| json(text.as_bytes()));
             self.lists.entry(method).or_default().extend(definitions);
         }

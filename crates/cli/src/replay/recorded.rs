@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::json::MAX_NESTING;
 use fanlight_protocol::{Json, Message, Method, Response, Revision};
-use fanlight_telemetry::recording::{Definitions, Message as Line, RecordedServer, Side, To};
+use fanlight_telemetry::recording::{Message as Line, RecordedServer, Side, To};
 
 use crate::failure::Failure;
 use crate::recording::Recording;
@@ -102,34 +102,22 @@ impl Recorded {
 
     /// Takes what was read when the recording started.
     fn describe(&mut self, server: &RecordedServer) {
-        let masked_below = |place: &str| {
-            let all = server.masked.iter();
-            let below = all.filter_map(|masked| masked.strip_prefix(place));
-            below.map(str::to_owned).collect::<Vec<_>>()
-        };
         let opening = server.opening.as_deref().and_then(parsed);
-        self.opening = opening.map(|opening| (opening, masked_below("/opening")));
+        self.opening = opening.map(|opening| (opening, below(&server.masked, "/opening")));
         if self.opening.is_none() {
             return;
         }
-        let Definitions {
-            tools,
-            prompts,
-            resources,
-            resource_templates,
-        } = &server.definitions;
-        for (kind, texts) in [
-            (ListKind::Tools, tools),
-            (ListKind::Prompts, prompts),
-            (ListKind::Resources, resources),
-            (ListKind::ResourceTemplates, resource_templates),
-        ] {
+        for (method, texts) in server.definitions.lists() {
+            let Some(kind) = ListKind::of(&method) else {
+                continue;
+            };
             self.lists.push(kind);
             for (at, json) in texts.iter().enumerate() {
                 let json = parsed(json).unwrap_or_else(Json::null);
                 let name = json.get(kind.key());
                 let name = name.and_then(|name| Some(name.as_str()?.into_owned()));
-                let masked = masked_below(&format!("/definitions/{}/{at}", kind.member()));
+                let place = format!("/definitions/{}/{at}", kind.member());
+                let masked = below(&server.masked, &place);
                 let name = name.unwrap_or_default();
                 self.definitions.push(Definition {
                     kind,
@@ -147,13 +135,9 @@ impl Recorded {
             let Some(result) = exchange.answer.as_ref().and_then(Response::result) else {
                 continue;
             };
-            let masked = || {
-                let all = exchange.masked.iter();
-                all.filter_map(|masked| masked.strip_prefix("/result"))
-                    .map(str::to_owned)
-            };
             if matches!(exchange.method, Method::Initialize | Method::Discover) {
-                self.opening.get_or_insert((result, masked().collect()));
+                let masked = below(&exchange.masked, "/result");
+                self.opening.get_or_insert((result, masked));
                 continue;
             }
             let Some(kind) = ListKind::of(&exchange.method) else {
@@ -165,10 +149,8 @@ impl Recorded {
             for (at, (name, json)) in kind.own_entries(&[result]).into_iter().enumerate() {
                 let is_it = |known: &Definition| known.kind == kind && known.name == name;
                 if !self.definitions.iter().any(is_it) {
-                    let place = format!("/{}/{at}", kind.member());
-                    let below = masked()
-                        .filter_map(|masked| masked.strip_prefix(&place).map(str::to_owned));
-                    let masked = below.collect();
+                    let place = format!("/result/{}/{at}", kind.member());
+                    let masked = below(&exchange.masked, &place);
                     self.definitions.push(Definition {
                         kind,
                         name,
@@ -265,6 +247,16 @@ impl Recorded {
             }));
         }
     }
+}
+
+/// The masked places at `place` and below, from there on.
+fn below(masked: &[String], place: &str) -> Vec<String> {
+    let rest = masked
+        .iter()
+        .filter_map(|masked| masked.strip_prefix(place));
+    rest.filter(|rest| rest.is_empty() || rest.starts_with('/'))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn parsed(text: &str) -> Option<Json> {

@@ -15,7 +15,7 @@ use fanlight_gateway::Gateway;
 use fanlight_protocol::line::{Line, LineDecoder};
 use fanlight_protocol::{Json, RpcError, code, partial};
 use fanlight_telemetry::metrics::Direction;
-use fanlight_telemetry::recording::{Captured, Framing, Party, To};
+use fanlight_telemetry::recording::{Captured, Party, To};
 use fanlight_telemetry::{Headers, Moment, Network, Telemetry};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufWriter};
 use tokio::sync::mpsc;
@@ -235,22 +235,11 @@ fn record(settings: &FrontendSettings, connection: u64, text: &Bytes, to: To, ex
     let Some(tap) = settings.telemetry.tap().filter(|tap| tap.is_on()) else {
         return;
     };
+    let endpoint = settings.endpoint.full_path().into();
     tap.capture(Captured {
-        peer: Party::Client {
-            endpoint: settings.endpoint.full_path().into(),
-        },
-        connection,
-        session: None,
         exchange,
         to,
-        kind: Framing::Line,
-        transport: "stdio",
-        revision: None,
-        method: None,
-        status: None,
-        headers: Vec::new(),
-        text: vec![text.clone()],
-        cause: 0,
+        ..Captured::line(Party::Client { endpoint }, connection, text.clone())
     });
 }
 

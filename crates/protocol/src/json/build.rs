@@ -13,6 +13,11 @@ pub fn quote(text: &str) -> Vec<u8> {
     out
 }
 
+/// The part of a JSON Pointer for a member (RFC 6901, 3).
+pub fn pointer_step(name: &str) -> String {
+    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
 /// Builds an object member by member.
 #[derive(Clone, Debug)]
 pub struct ObjectBuilder(Vec<u8>);

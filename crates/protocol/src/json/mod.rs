@@ -26,7 +26,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-pub use build::{ArrayBuilder, ObjectBuilder, quote};
+pub use build::{ArrayBuilder, ObjectBuilder, pointer_step, quote};
 pub use edit::{Chunks, Edits, MemberChange, replace_elements, retain_elements, rewrite_object};
 pub use object::{AmbiguousMember, DuplicateMember, Elements, Member, Members};
 use offset_index::{IndexBuilder, OffsetIndex};

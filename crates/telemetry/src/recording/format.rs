@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fanlight_protocol::Method;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,19 @@ pub struct Definitions {
     pub resources: Vec<String>,
     /// Templates of resources.
     pub resource_templates: Vec<String>,
+}
+
+impl Definitions {
+    /// The texts of each list, by the method that reads it.
+    #[must_use]
+    pub fn lists(&self) -> [(Method, &[String]); 4] {
+        [
+            (Method::ListTools, &self.tools),
+            (Method::ListPrompts, &self.prompts),
+            (Method::ListResources, &self.resources),
+            (Method::ListResourceTemplates, &self.resource_templates),
+        ]
+    }
 }
 
 /// A recorded message.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{Kind, MAX_NESTING, quote};
+use fanlight_protocol::json::{Kind, MAX_NESTING, pointer_step, quote};
 use fanlight_protocol::secret::{self, is_secret, without_secrets};
 
 use super::values::Values;
@@ -184,9 +184,7 @@ impl Masking<'_> {
     /// Appends a step to the path; returns the length before.
     fn enter(&mut self, step: &str) -> usize {
         let length = self.path.len();
-        self.path.push('/');
-        self.path
-            .push_str(&step.replace('~', "~0").replace('/', "~1"));
+        self.path += &pointer_step(step);
         length
     }
 

@@ -401,22 +401,14 @@ mod tests {
     use super::*;
 
     fn client(exchange: u64, to: To, text: &'static str) -> Captured {
+        let endpoint = "/mcp".into();
+        let text = Bytes::from_static(text.as_bytes());
         Captured {
-            peer: Party::Client {
-                endpoint: "/mcp".into(),
-            },
-            connection: 5,
-            session: None,
             exchange,
             to,
             kind: Framing::Body,
             transport: "http",
-            revision: None,
-            method: None,
-            status: None,
-            headers: Vec::new(),
-            text: vec![Bytes::from_static(text.as_bytes())],
-            cause: 0,
+            ..Captured::line(Party::Client { endpoint }, 5, text)
         }
     }
 

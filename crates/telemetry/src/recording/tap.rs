@@ -108,6 +108,27 @@ pub struct Captured {
     pub cause: u64,
 }
 
+impl Captured {
+    /// A line of a stream, whose messages share an exchange. Edges replace what differs.
+    pub fn line(peer: Party, connection: u64, text: Bytes) -> Self {
+        Self {
+            peer,
+            connection,
+            session: None,
+            exchange: connection,
+            to: To::Client,
+            kind: Framing::Line,
+            transport: "stdio",
+            revision: None,
+            method: None,
+            status: None,
+            headers: Vec::new(),
+            text: vec![text],
+            cause: 0,
+        }
+    }
+}
+
 /// The place at which both edges deliver messages for a recording. Off, it costs one read of a flag.
 #[derive(Debug, Default)]
 pub struct Tap {
@@ -309,22 +330,10 @@ mod tests {
     use super::*;
 
     fn captured(endpoint: &str, text: Bytes) -> Captured {
+        let endpoint = endpoint.into();
         Captured {
-            peer: Party::Client {
-                endpoint: endpoint.into(),
-            },
-            connection: 1,
-            session: None,
-            exchange: 1,
             to: To::Server,
-            kind: Framing::Line,
-            transport: "stdio",
-            revision: None,
-            method: None,
-            status: None,
-            headers: Vec::new(),
-            text: vec![text],
-            cause: 0,
+            ..Captured::line(Party::Client { endpoint }, 1, text)
         }
     }
 

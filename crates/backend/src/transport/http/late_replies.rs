@@ -13,7 +13,6 @@ use super::{HttpEndpoint, HttpTransport};
 use crate::request::TransportContext;
 use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests, ServerRequestReply};
 use crate::settings::DELIVERY;
-use crate::transport::recorded::texts_of;
 
 /// Sends replies of one session, independently of the connection's other users.
 struct Replier {
@@ -34,7 +33,7 @@ impl Replier {
             kind: Framing::Body,
             transport: "http",
             method: Some("POST"),
-            headers: texts_of(&headers),
+            headers: fanlight_http::header_texts(&headers),
             ..message
         });
         let post =

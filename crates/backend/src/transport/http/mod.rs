@@ -43,7 +43,7 @@ use sse_transport::joined_url;
 use crate::request::server_request::ServerRequestReply;
 use crate::request::{ActiveRequest, OutgoingRequest, Reply, TransportContext, cancelled_text};
 use crate::settings::DELIVERY;
-use crate::transport::recorded::{RecordedExchange, texts_of};
+use crate::transport::recorded::RecordedExchange;
 use fanlight_canonical::BackendError;
 
 /// The time for a server's answer to the end of a session.
@@ -264,7 +264,7 @@ impl HttpTransport {
             transport: "http",
             revision,
             method: Some("POST"),
-            headers: texts_of(headers),
+            headers: fanlight_http::header_texts(headers),
             cause,
             ..message
         });
@@ -291,7 +291,7 @@ impl HttpTransport {
             transport: "http",
             revision,
             status: Some(http.status.as_u16()),
-            headers: texts_of(&http.headers),
+            headers: fanlight_http::header_texts(&http.headers),
             cause,
             ..message
         });

@@ -26,7 +26,6 @@ use crate::request::server_request::ServerRequestReply;
 use crate::request::{ActiveRequest, TransportContext};
 use crate::settings::DELIVERY;
 use crate::transport::channel::{Begun, Channel, MessageWriter, Reader, SendFuture, Sent, Shared};
-use crate::transport::recorded::texts_of;
 use fanlight_canonical::{BackendError, Pending};
 
 /// The maximum length of the URI for messages, in bytes.
@@ -165,7 +164,7 @@ impl MessagePoster {
             transport: "sse",
             revision: Some(revision.name),
             method: Some("POST"),
-            headers: texts_of(&headers),
+            headers: fanlight_http::header_texts(&headers),
             cause: of.map_or(0, |(_, request)| request.context.trace.exchange()),
             ..message
         });

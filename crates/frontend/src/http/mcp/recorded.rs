@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use fanlight_canonical::Endpoint;
+use fanlight_http::header_texts;
 use fanlight_telemetry::recording::{Captured, Framing, Party, To};
-use http::{HeaderMap, Response};
+use http::Response;
 
 use super::super::arrived::Arrived;
 use super::super::reply::ReplyBody;
@@ -24,8 +25,8 @@ impl Arrived<'_> {
         tap.capture(Captured {
             to: To::Server,
             method: Some("POST"),
-            headers: texts_of(&self.head.headers),
-            ..self.captured(origin.holder.endpoint(), vec![text.clone()])
+            headers: header_texts(&self.head.headers),
+            ..self.captured(origin.holder.endpoint(), text.clone())
         });
     }
 
@@ -45,46 +46,26 @@ impl Arrived<'_> {
             status: Some(response.status().as_u16()),
             headers: match exchange {
                 0 => Vec::new(),
-                _ => texts_of(response.headers()),
+                _ => header_texts(response.headers()),
             },
-            ..self.captured(endpoint, Vec::new())
+            ..self.captured(endpoint, Bytes::new())
         };
         response.body_mut().record(tap, message);
     }
 
-    fn captured(&self, endpoint: &Endpoint, text: Vec<Bytes>) -> Captured {
+    fn captured(&self, endpoint: &Endpoint, text: Bytes) -> Captured {
         let place = self.recorded.place(self.connection.number);
+        let endpoint = endpoint.full_path().into();
         Captured {
-            peer: Party::Client {
-                endpoint: endpoint.full_path().into(),
-            },
-            connection: place.connection,
             session: place.session,
             exchange: self.recorded.exchange,
-            to: To::Client,
             kind: Framing::Body,
             transport: if place.is_sse { "sse" } else { "http" },
             revision: place.revision.or_else(|| {
                 let named = protocol_version(&self.fields)?;
                 Some(crate::eras::revision(named)?.name)
             }),
-            method: None,
-            status: None,
-            headers: Vec::new(),
-            text,
-            cause: 0,
+            ..Captured::line(Party::Client { endpoint }, place.connection, text)
         }
     }
-}
-
-/// All headers of a message.
-fn texts_of(headers: &HeaderMap) -> Vec<(Box<str>, Bytes)> {
-    let all = headers.iter();
-    all.map(|(name, value)| {
-        (
-            name.as_str().into(),
-            Bytes::copy_from_slice(value.as_bytes()),
-        )
-    })
-    .collect()
 }
