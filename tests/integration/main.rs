@@ -102,5 +102,6 @@ mod type_names;
 mod unix_sockets;
 mod user_processes;
 mod versions;
+mod witness;
 
 use fanlight_testkit::{generator, harness, raw_client, schema, scripted};

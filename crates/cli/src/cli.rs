@@ -10,6 +10,7 @@ mod groups;
 mod policy;
 mod replay;
 mod trace_filters;
+mod witness;
 
 use std::path::PathBuf;
 
@@ -21,6 +22,7 @@ pub use groups::{GROUPS, command};
 pub use policy::{ExplainArgs, PolicyCommand};
 pub use replay::{FailOn, ReplayArgs};
 pub use trace_filters::TraceFilters;
+pub use witness::WitnessArgs;
 
 use crate::failure;
 
@@ -93,6 +95,9 @@ pub enum Command {
     /// Send the safe requests of a recording to a server, and compare its answers and definitions;
     /// exit status 1 if they differ, 2 if nothing could be compared
     Replay(Box<ReplayArgs>),
+    /// Stand on both sides of any gateway, and report what does not arrive as sent; exit status 1
+    /// if something does not, 2 if nothing could be judged
+    Witness(WitnessArgs),
     /// Add a server to the configuration: `add NAME -- COMMAND` or `add NAME --url URL`
     Add(AddArgs),
     /// Add this gateway to a client's file, such as cursor's or claude-code's; without a
@@ -164,6 +169,13 @@ pub enum Command {
     /// Run one of the two servers of the demo
     #[command(hide = true)]
     DemoServer { era: DemoEra },
+    /// Run a server behind a gateway that `witness` judges
+    #[command(hide = true)]
+    WitnessServer {
+        era: DemoEra,
+        #[arg(long)]
+        second: bool,
+    },
 }
 
 #[derive(Debug, Args)]

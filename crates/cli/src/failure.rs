@@ -14,7 +14,8 @@ Exit status:
        cannot be used, a gateway is not ready, a call was answered with an
        error, results differ
   2    the command line or the configuration is wrong, or names what does not
-       exist; `replay`: nothing could be compared
+       exist; `replay`, `witness`: nothing could be
+       judged
   3    `check`: nothing is wrong but that a user has to sign in at a server
   130  interrupted";
 

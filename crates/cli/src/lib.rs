@@ -56,3 +56,4 @@ pub mod unmatched;
 pub mod users;
 mod users_view;
 pub mod welcome;
+pub mod witness;

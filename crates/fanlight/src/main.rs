@@ -33,7 +33,7 @@ use fanlight_cli::observe::Admin;
 use fanlight_cli::out::{complain, say};
 use fanlight_cli::{
     add, audit_command, configuration, connect, demo, import, inspect, judge_command, keys, log,
-    manual, observe, pin_command, policy_command,
+    manual, observe, pin_command, policy_command, witness,
 };
 use fanlight_telemetry::Telemetry;
 use short_lived::with_assembly;
@@ -86,6 +86,13 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Import(args)) => return import::import(args),
         Some(Command::Keys { command }) => return keys::keys(command, common),
         Some(Command::Mock(args)) => return in_runtime(mock::mock(args)),
+        Some(Command::Witness(args)) => return in_runtime(witness::witness(args)),
+        Some(Command::WitnessServer { era, second }) => {
+            return in_runtime(async {
+                let (input, output) = (standard_io::input(), standard_io::output());
+                witness::serve(*era, *second, input, output).await
+            });
+        }
         Some(Command::Audit { command }) => return audit_command::command(command, common),
         Some(Command::Pin(args)) => {
             return in_runtime(pin_command::command(args, common, async |config| {

@@ -34,9 +34,6 @@ pub(crate) enum Command {
         /// Tools in its list
         #[arg(long, default_value_t = 50)]
         tools: usize,
-        /// Send legal messages that many gateways change
-        #[arg(long)]
-        unusual: bool,
     },
 }
 

@@ -29,11 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     let done = match command {
-        Command::Echo {
-            era,
-            tools,
-            unusual,
-        } => fake::stdio::serve(era, tools, unusual),
+        Command::Echo { era, tools } => fake::stdio::serve(era, tools),
         command => in_runtime(command),
     };
     match done {

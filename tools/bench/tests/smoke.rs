@@ -93,11 +93,6 @@ fn peer_that_cannot_be_started_is_noted_and_the_others_are_measured() {
     );
 
     let page = std::fs::read_to_string(&page).unwrap();
-    assert!(
-        page.contains("| **preserved** | 47 of 47 |")
-            && page.contains("| **preserved** | 48 of 48 |"),
-        "{page}"
-    );
     for era in ["modern", "legacy"] {
         assert!(page.contains(&format!("- ghost, {era}: `")), "{page}");
         assert!(

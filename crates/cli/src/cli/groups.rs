@@ -21,6 +21,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
             "trace-test",
             "mock",
             "replay",
+            "witness",
         ],
     ),
     (

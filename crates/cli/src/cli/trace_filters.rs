@@ -118,7 +118,7 @@ impl TraceFilters {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     fanlight_config::parse_duration(text)
         .ok_or_else(|| "a duration is a number with a unit, such as 500ms, 10m or 2h".to_owned())
 }

@@ -190,6 +190,9 @@ impl HttpMock {
     }
 
     async fn post(&self, request: Request<Bytes>) -> Response<Body> {
+        if let Some(author) = &self.player.author {
+            author.read_headers(request.headers());
+        }
         let version = request.headers().get(PROTOCOL_VERSION);
         let version = version.and_then(|it| Revision::from_name(it.to_str().ok()?));
         let version = version.map(|revision| revision.era);

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_config::{Config, EraChoice, Server, Transport};
+use fanlight_http::ListeningSocket;
 use fanlight_protocol::Era;
 use fanlight_telemetry::recording;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -27,7 +28,9 @@ use tokio_util::sync::CancellationToken;
 use self::connection::MockedClient;
 pub use self::http::Bridge;
 use self::http::HttpMock;
+pub(crate) use self::player::Author;
 use self::player::Player;
+pub(crate) use self::script::{Cue, Role, Step, Take, TakeEnding};
 use self::script::{Script, era_of};
 use crate::cli::{MockArgs, MockEra};
 use crate::failure::Failure;
@@ -62,6 +65,7 @@ impl<'a> Mock<'a> {
         let player = Arc::new(Player {
             script,
             is_fast: args.fast,
+            author: None,
         });
         Ok(Self { player, args })
     }
@@ -158,13 +162,41 @@ impl<'a> Mock<'a> {
     /// Plays to clients over HTTP until `shutdown`.
     pub async fn serve_http(
         &self,
-        socket: fanlight_http::ListeningSocket,
+        socket: ListeningSocket,
         bridge: Option<Bridge>,
         shutdown: CancellationToken,
     ) {
         let mock = HttpMock::new(&self.player, self.only(), bridge);
         http::serve(mock, socket, shutdown).await;
     }
+}
+
+/// Serves the answers of an author over HTTP until `shutdown`, to clients of both eras or of one.
+pub(crate) async fn serve_author(
+    author: Arc<dyn Author>,
+    only: Option<Era>,
+    socket: ListeningSocket,
+    shutdown: CancellationToken,
+) {
+    let mock = HttpMock::new(&authored(author), only, None);
+    http::serve(mock, socket, shutdown).await;
+}
+
+/// Serves the answers of an author to one client on a pair of streams.
+pub(crate) async fn serve_author_on_pipe(
+    author: Arc<dyn Author>,
+    era: Era,
+    input: impl AsyncRead + Send + Unpin,
+    output: impl AsyncWrite + Send + Unpin,
+) -> std::io::Result<()> {
+    stdio::serve(MockedClient::new(authored(author), era), input, output).await
+}
+
+fn authored(author: Arc<dyn Author>) -> Arc<Player> {
+    Arc::new(Player {
+        author: Some(author),
+        ..Player::default()
+    })
 }
 
 /// The script of the clients' side, or of one server.

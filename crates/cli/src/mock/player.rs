@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Era, Json, Method, Request, Response, RpcError, code, meta};
+use http::HeaderMap;
 
 use super::compare::{Differences, lasting_params};
 use super::script::{Cue, Role, Script, Step, Take, TakeEnding, progress_token};
@@ -14,10 +15,22 @@ use super::script::{Cue, Role, Script, Step, Take, TakeEnding, progress_token};
 const LOOKED_AT: usize = 1000;
 
 /// Plays a script.
+#[derive(Default)]
 pub(super) struct Player {
     pub(super) script: Script,
     /// Whether it leaves out the recorded waits.
     pub(super) is_fast: bool,
+    /// The answers of a mock without recording.
+    pub(super) author: Option<Arc<dyn Author>>,
+}
+
+/// Answers requests that nobody recorded.
+pub(crate) trait Author: Send + Sync {
+    /// The messages that follow from a request.
+    fn write(&self, era: Era, request: &Request) -> Take;
+
+    /// Learns the header fields of a message.
+    fn read_headers(&self, headers: &HeaderMap);
 }
 
 /// The part of a player's state that belongs to one client: its connection, or the process for
@@ -37,6 +50,8 @@ pub(super) struct Play {
     request: Request,
     params: Json,
     take: usize,
+    /// The take that an [`Author`] wrote.
+    written: Option<Take>,
     step: usize,
     /// The client's answers so far.
     answers: Vec<Response>,
@@ -57,7 +72,7 @@ pub(super) enum Next {
 impl Player {
     /// Whether requests of this era are answered as recorded.
     pub(super) fn plays(&self, era: Era) -> bool {
-        self.script.plays(era)
+        self.author.is_some() || self.script.plays(era)
     }
 
     /// Begins to answer a request. A request that did not cross the wire while it was recorded is
@@ -69,32 +84,40 @@ impl Player {
         played: &mut Played,
     ) -> Result<Box<Play>, Box<Response>> {
         let params = lasting_params(request.params.as_ref());
+        let written = self.author.as_ref();
+        let mut play = Box::new(Play {
+            player: Arc::clone(self),
+            era,
+            written: written.map(|author| author.write(era, &request)),
+            request,
+            params,
+            take: usize::MAX,
+            step: 0,
+            answers: Vec::new(),
+        });
+        if play.written.is_some() {
+            return Ok(play);
+        }
+        let (request, params) = (&play.request, &play.params);
         let takes = self.script.takes_of(era, &request.method);
         let found = match request.method {
             // Clients describe themselves in it, and every client is answered.
-            Method::Initialize | Method::Discover => self.nearest(takes, &params).map(|it| it.0),
-            _ => self.find(takes, &params, played),
+            Method::Initialize | Method::Discover => self.nearest(takes, params).map(|it| it.0),
+            _ => self.find(takes, params, played),
         };
         let Some(take) = found else {
             let known = self.known_result(era, &request.method);
             return Err(Box::new(match known {
                 Some(result) => Response::from_result(&result),
-                None => Response::from_error(&self.not_recorded(takes, &params)),
+                None => Response::from_error(&self.not_recorded(takes, params)),
             }));
         };
         played.used.insert(take);
         if request.method == Method::Initialize {
             played.connection = self.script.takes.get(take).map(|it| it.connection);
         }
-        Ok(Box::new(Play {
-            player: Arc::clone(self),
-            era,
-            request,
-            params,
-            take,
-            step: 0,
-            answers: Vec::new(),
-        }))
+        play.take = take;
+        Ok(play)
     }
 
     /// The take to play: the first of the equal ones that was not played yet, else the last one.
@@ -167,7 +190,12 @@ fn not_recorded_data(nearest: &Json, differences: &Differences) -> Json {
 
 impl Play {
     fn take(&self) -> Option<&Take> {
-        self.player.script.takes.get(self.take)
+        self.take_at(self.take)
+    }
+
+    fn take_at(&self, take: usize) -> Option<&Take> {
+        let written = self.written.as_ref();
+        written.or_else(|| self.player.script.takes.get(take))
     }
 
     /// The client's id of the request.
@@ -269,7 +297,7 @@ impl Play {
     /// The step that follows in this take if all answers so far are as recorded there, and the
     /// number of the last recorded answer.
     fn step_after(&self, take: usize) -> Option<(usize, usize)> {
-        let take = self.player.script.takes.get(take)?;
+        let take = self.take_at(take)?;
         let mut recorded = take
             .steps
             .iter()

@@ -35,26 +35,26 @@ pub(super) struct Script {
 }
 
 /// A recorded request.
-pub(super) struct Take {
-    pub(super) connection: u64,
+pub(crate) struct Take {
+    pub(crate) connection: u64,
     /// The number of the message in the recording.
-    pub(super) index: usize,
+    pub(crate) index: usize,
     /// The whole message.
-    pub(super) text: Json,
-    pub(super) request: Request,
+    pub(crate) text: Json,
+    pub(crate) request: Request,
     /// The parameters without what belongs to one hop.
-    pub(super) params: Json,
+    pub(crate) params: Json,
     /// The places, as JSON Pointers, at which the recording hides the value.
-    pub(super) masked: HashSet<String>,
-    pub(super) steps: Vec<Step>,
+    pub(crate) masked: HashSet<String>,
+    pub(crate) steps: Vec<Step>,
     /// Whether the answer came as a stream of events.
-    pub(super) is_stream: bool,
-    pub(super) ending: TakeEnding,
+    pub(crate) is_stream: bool,
+    pub(crate) ending: TakeEnding,
 }
 
 /// The end of a recorded request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TakeEnding {
+pub(crate) enum TakeEnding {
     /// An answer.
     Answered,
     /// The client cancelled it.
@@ -64,7 +64,7 @@ pub(super) enum TakeEnding {
 }
 
 /// One step of a recorded request.
-pub(super) enum Step {
+pub(crate) enum Step {
     /// The server sends a message.
     Send(Cue),
     /// The client answers a question.
@@ -79,18 +79,18 @@ pub(super) enum Step {
 
 /// A message of a server, and when it is sent.
 #[derive(Clone)]
-pub(super) struct Cue {
+pub(crate) struct Cue {
     /// The time since the message before.
-    pub(super) after: Duration,
+    pub(crate) after: Duration,
     /// The number of the message in the recording.
-    pub(super) index: usize,
-    pub(super) text: Json,
-    pub(super) role: Role,
+    pub(crate) index: usize,
+    pub(crate) text: Json,
+    pub(crate) role: Role,
 }
 
 /// The role of a message that a server sends.
 #[derive(Clone)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// The answer, with its HTTP status if it came over HTTP.
     Answer(Option<u16>),
     /// A request of the server, with its id.

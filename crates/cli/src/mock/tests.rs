@@ -91,7 +91,11 @@ fn call(id: &str, arguments: &str) -> String {
 
 fn player(recording: Recording, is_fast: bool) -> Arc<Player> {
     let script = script_of(recording, None).unwrap();
-    Arc::new(Player { script, is_fast })
+    Arc::new(Player {
+        script,
+        is_fast,
+        author: None,
+    })
 }
 
 fn request(text: &str) -> String {

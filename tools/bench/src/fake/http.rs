@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::rpc::{self, Arguments, Incoming, Outcome, Rpc};
-use super::{FakeArgs, Stats, unusual};
+use super::{FakeArgs, Stats};
 use crate::era::Era;
 use crate::error::{Doing, Result};
 use crate::usage::monotonic_nanos;
@@ -28,7 +28,6 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// The state that all connections share.
 pub(crate) struct Shared {
     rpc: Rpc,
-    unusual: bool,
     delay: Duration,
     sessions: AtomicU64,
     lists: AtomicU64,
@@ -46,7 +45,6 @@ impl Shared {
         let (sessions, lists, exported) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
         Self {
             rpc,
-            unusual: args.unusual,
             delay,
             sessions,
             lists,
@@ -125,9 +123,6 @@ async fn post(request: Request<HyperBody>, life: u64, shared: &Shared) -> Respon
         return plain(StatusCode::BAD_REQUEST, Bytes::new());
     };
     let body = body.to_bytes();
-    if shared.unusual {
-        return unusual_reply(unusual::answer(shared.rpc.era, &body), life, shared);
-    }
     let Ok(message) = serde_json::from_slice::<Incoming<'_>>(&body) else {
         return plain(StatusCode::BAD_REQUEST, Bytes::new());
     };
@@ -169,26 +164,6 @@ async fn post(request: Request<HyperBody>, life: u64, shared: &Shared) -> Respon
 /// The prefix of the session ids of one life of a server.
 fn of_life(life: u64) -> String {
     format!("session-{life}-")
-}
-
-fn unusual_reply(reply: unusual::Reply, life: u64, shared: &Shared) -> Response<Body> {
-    let Some(response) = reply.response else {
-        return plain(StatusCode::ACCEPTED, Bytes::new());
-    };
-    if !reply.notifications.is_empty() {
-        let messages = reply.notifications.into_iter().chain([response]);
-        return events(stream::iter(
-            messages
-                .map(|message| frame(event(message.as_bytes())))
-                .collect::<Vec<_>>(),
-        ));
-    }
-    let response = plain(StatusCode::OK, response.into());
-    if reply.opens_session {
-        in_session(response, life, shared)
-    } else {
-        response
-    }
 }
 
 /// The response that begins a session.

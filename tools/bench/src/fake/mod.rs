@@ -14,7 +14,6 @@ mod http;
 pub(crate) mod payload;
 pub(crate) mod rpc;
 pub(crate) mod stdio;
-pub(crate) mod unusual;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,9 +44,6 @@ pub(crate) struct FakeArgs {
     /// Milliseconds between restarts, each of another server; 0 for none
     #[arg(long, default_value_t = 0)]
     pub(crate) bounce_ms: u64,
-    /// Send legal messages that many gateways change
-    #[arg(long)]
-    pub(crate) unusual: bool,
 }
 
 impl FakeArgs {
@@ -59,7 +55,6 @@ impl FakeArgs {
             tools: 50,
             delay_ms: 0,
             bounce_ms: 0,
-            unusual: false,
         }
     }
 }

@@ -5,7 +5,6 @@ use std::io::{Read as _, Write as _};
 use bytes::BytesMut;
 
 use super::rpc::{Incoming, Outcome, Rpc, acknowledgement, error_response, put_response};
-use super::unusual;
 use crate::era::Era;
 use crate::error::{Doing, Result};
 
@@ -14,7 +13,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Answers every line of standard input until it ends. Requests that arrive together get their
 /// answers together.
-pub(crate) fn serve(era: Era, tools: usize, is_unusual: bool) -> Result<()> {
+pub(crate) fn serve(era: Era, tools: usize) -> Result<()> {
     let rpc = Rpc::new(era, tools);
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut received = Vec::new();
@@ -30,23 +29,13 @@ pub(crate) fn serve(era: Era, tools: usize, is_unusual: bool) -> Result<()> {
         let rest = received.split_off(whole);
         received
             .split(|byte| *byte == b'\n')
-            .for_each(|line| match is_unusual {
-                true => put_reply(unusual::answer(era, line), &mut answers),
-                false => put_answer(&rpc, line, &mut answers),
-            });
+            .for_each(|line| put_answer(&rpc, line, &mut answers));
         received = rest;
         output
             .write_all(&answers)
             .and_then(|()| output.flush())
             .doing("writing standard output")?;
         answers.clear();
-    }
-}
-
-fn put_reply(reply: unusual::Reply, answers: &mut BytesMut) {
-    for message in reply.notifications.into_iter().chain(reply.response) {
-        answers.extend_from_slice(message.as_bytes());
-        answers.extend_from_slice(b"\n");
     }
 }
 

@@ -1,119 +1,59 @@
-//! A client that accepts answers in any form and keeps them verbatim.
+//! A client that accepts answers in any form.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 use super::raw;
 use crate::access::Access;
 use crate::era::Era;
 use crate::error::{BenchError, Result, within};
 use crate::load::connection::{Body, Connection, unexpected};
-use crate::load::head::{bare, initialized, post};
+use crate::load::head::{initialized, post};
 use crate::load::request::shown;
 
-/// A client with a session in the legacy era, and with the session's stream if the gateway has one.
+/// A client with a session in the legacy era.
 pub(super) struct Client {
     address: SocketAddr,
     access: Access,
     era: Era,
     session: Option<String>,
-    /// The response to `initialize` or `server/discover`.
-    pub(super) opening: String,
-    /// The lists read so far, by method: the first page, and the entries of all pages.
-    lists: HashMap<String, (String, Vec<String>)>,
-    stream: mpsc::Receiver<String>,
-    _reading: JoinSet<()>,
-}
-
-/// One request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ask<'a> {
-    pub(super) method: &'a str,
-    /// The value of the header `Mcp-Name` in 2026-07-28: the tool, the prompt or the URI.
-    pub(super) name: Option<&'a str>,
-    /// The members of the parameters, without `_meta`.
-    pub(super) params: &'a str,
-    /// The members of `_meta`.
-    pub(super) meta: &'a str,
-    pub(super) id: &'a str,
-}
-
-/// The messages before the response to a request, and the response.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Transcript {
-    pub(super) notifications: Vec<String>,
-    pub(super) response: String,
 }
 
 /// The time-out of an answer in seconds.
 const PATIENCE: u64 = 20;
-/// The time by which a notification on the session's stream may follow its response.
-const AFTER: Duration = Duration::from_millis(300);
-/// The number of messages kept from that stream.
-const MESSAGES: usize = 100;
 /// The most pages of a list.
 const PAGES: usize = 20;
 
-const OF_MODERN: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}"#;
+const OF_MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
 
 impl Client {
     pub(super) async fn open(address: SocketAddr, access: &Access, era: Era) -> Result<Self> {
-        let (sender, stream) = mpsc::channel(MESSAGES);
-        let (session, opening, reading) = (None, String::new(), JoinSet::new());
-        let (access, lists) = (access.clone(), HashMap::new());
         let mut client = Self {
             address,
-            access,
+            access: access.clone(),
             era,
-            session,
-            opening,
-            lists,
-            stream,
-            _reading: reading,
+            session: None,
         };
         let opening = match era {
-            Era::Modern => Ask {
-                method: "server/discover",
-                name: None,
-                params: "",
-                meta: "",
-                id: "1",
-            },
-            Era::Legacy => Ask {
-                method: "initialize",
-                name: None,
-                params: r#""protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}"#,
-                meta: "",
-                id: "1",
-            },
+            Era::Modern => client.ask("server/discover", "").await?,
+            Era::Legacy => {
+                let params = r#""protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}"#;
+                client.ask("initialize", params).await?
+            }
         };
-        client.opening = client.ask(opening).await?.response;
-        if raw::at(&client.opening, "/result").is_none() {
+        if raw::at(&opening, "/result").is_none() {
             return Err(BenchError::Unsupported(format!(
-                "no {} client is served: {}",
+                "no {} client is served: {opening}",
                 era.as_str(),
-                client.opening
             )));
         }
         if era == Era::Legacy {
-            let (session, token) = (client.session.clone(), client.access.token.clone());
             let mut connection = client.connect().await?;
-            let head = connection
-                .send(&initialized(session.as_deref(), token.as_deref()))
-                .await?;
+            let (session, token) = (client.session.as_deref(), client.access.token.as_deref());
+            let head = connection.send(&initialized(session, token)).await?;
             connection.body(&head).await?;
-            let request = bare("GET", "/mcp", session.as_deref(), token.as_deref());
-            let connection = client.connect().await?;
-            client
-                ._reading
-                .spawn(read_stream(connection, request, sender));
         }
         Ok(client)
     }
@@ -123,38 +63,27 @@ impl Client {
     }
 
     /// Sends a request on its own connection and waits for the response.
-    pub(super) async fn ask(&mut self, ask: Ask<'_>) -> Result<Transcript> {
-        within(ask.method, PATIENCE, self.exchange(ask)).await
+    async fn ask(&mut self, method: &str, params: &str) -> Result<String> {
+        within(method, PATIENCE, self.exchange(method, params)).await
     }
 
-    async fn exchange(&mut self, ask: Ask<'_>) -> Result<Transcript> {
-        let of_era = if self.era == Era::Modern && ask.method != "initialize" {
+    async fn exchange(&mut self, method: &str, params: &str) -> Result<String> {
+        let of_era = if self.era == Era::Modern {
             OF_MODERN
         } else {
             ""
         };
-        let meta: Vec<&str> = [ask.meta, of_era]
+        let params: Vec<&str> = [params, of_era]
             .into_iter()
             .filter(|members| !members.is_empty())
             .collect();
-        let meta = if meta.is_empty() {
-            String::new()
-        } else {
-            format!(r#""_meta":{{{}}}"#, meta.join(","))
-        };
-        let params: Vec<&str> = [ask.params, &meta]
-            .into_iter()
-            .filter(|members| !members.is_empty())
-            .collect();
-        let (method, id) = (ask.method, ask.id);
         let body = format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{}}}}}"#,
+            r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{}}}}}"#,
             params.join(",")
         );
         let mut headers = Vec::new();
         if self.era == Era::Modern {
             headers.push(("mcp-method", method.to_owned()));
-            headers.extend(ask.name.map(|name| ("mcp-name", name.to_owned())));
         }
         let request = post(
             "/mcp",
@@ -173,26 +102,16 @@ impl Client {
             let body = connection.body(&head).await?;
             let response = String::from_utf8_lossy(&body).into_owned();
             return match raw::at(&response, "/jsonrpc") {
-                Some(_) => Ok(Transcript {
-                    notifications: Vec::new(),
-                    response,
-                }),
+                Some(_) => Ok(response),
                 None => Err(unexpected(&head, &body)),
             };
         }
-        let (mut events, mut notifications) = (Body::new(&head), Vec::new());
+        let mut events = Body::new(&head);
         loop {
             let is_complete = connection.read_body(&mut events).await?;
             while let Some(event) = events.next_event() {
-                let text = String::from_utf8_lossy(&event).into_owned();
-                match is_response(&event) {
-                    true => {
-                        return Ok(Transcript {
-                            notifications,
-                            response: text,
-                        });
-                    }
-                    false => notifications.push(text),
+                if is_response(&event) {
+                    return Ok(String::from_utf8_lossy(&event).into_owned());
                 }
             }
             if is_complete {
@@ -204,53 +123,6 @@ impl Client {
         }
     }
 
-    /// The messages on the session's stream so far and within a moment.
-    pub(super) async fn late_messages(&mut self) -> Vec<String> {
-        let mut messages = Vec::new();
-        while let Ok(Some(message)) = tokio::time::timeout(AFTER, self.stream.recv()).await {
-            messages.push(message);
-        }
-        messages
-    }
-
-    /// The first page of a list, and the entries of all pages.
-    pub(super) async fn list(
-        &mut self,
-        method: &str,
-        member: &str,
-    ) -> Result<(String, Vec<String>)> {
-        if let Some(known) = self.lists.get(method) {
-            return Ok(known.clone());
-        }
-        let (mut first, mut entries, mut cursor) = (None, Vec::new(), String::new());
-        for _ in 0..PAGES {
-            let page = self
-                .ask(Ask {
-                    method,
-                    name: None,
-                    params: &cursor,
-                    meta: "",
-                    id: "2",
-                })
-                .await?
-                .response;
-            let list = raw::at(&page, &format!("/result/{member}"));
-            let list = list.ok_or_else(|| BenchError::Refused(shown(page.as_bytes())))?;
-            entries.extend(raw::elements(list));
-            let next = raw::at(&page, "/result/nextCursor").filter(|next| next.starts_with('"'));
-            cursor = next
-                .map(|next| format!(r#""cursor":{next}"#))
-                .unwrap_or_default();
-            first.get_or_insert(page);
-            if cursor.is_empty() {
-                break;
-            }
-        }
-        let list = (first.unwrap_or_default(), entries);
-        self.lists.insert(method.to_owned(), list.clone());
-        Ok(list)
-    }
-
     /// The gateway's name for the entry that the server calls `name`: gateways add prefixes and
     /// replace separators.
     pub(super) async fn name_of(
@@ -259,7 +131,16 @@ impl Client {
         member: &str,
         name: &str,
     ) -> Result<String> {
-        let (_, entries) = self.list(method, member).await?;
+        let (mut entries, mut cursor) = (Vec::new(), String::new());
+        for _ in 0..PAGES {
+            let page = self.ask(method, &cursor).await?;
+            let list = raw::at(&page, &format!("/result/{member}"));
+            let list = list.ok_or_else(|| BenchError::Refused(shown(page.as_bytes())))?;
+            entries.extend(raw::elements(list));
+            let next = raw::at(&page, "/result/nextCursor").filter(|next| next.starts_with('"'));
+            let Some(next) = next else { break };
+            cursor = format!(r#""cursor":{next}"#);
+        }
         let names = entries
             .iter()
             .filter_map(|entry| raw::text_at(entry, "/name"));
@@ -268,7 +149,7 @@ impl Client {
 }
 
 /// The shortest of `names` that ends with `name`, if only letters and digits count.
-pub(super) fn known_as(names: impl Iterator<Item = String>, name: &str) -> Option<String> {
+fn known_as(names: impl Iterator<Item = String>, name: &str) -> Option<String> {
     let plain = |text: &str| {
         text.chars()
             .filter(char::is_ascii_alphanumeric)
@@ -291,27 +172,6 @@ fn is_response(message: &[u8]) -> bool {
     }
     serde_json::from_slice::<Message<'_>>(message)
         .is_ok_and(|message| message.id.is_some() && message.method.is_none())
-}
-
-/// Forwards the messages of a session's stream until it ends. A gateway need not have one.
-async fn read_stream(mut connection: Connection, request: Vec<u8>, sender: mpsc::Sender<String>) {
-    let Ok(head) = connection.send(&request).await else {
-        return;
-    };
-    if head.status != 200 || !head.events {
-        return;
-    }
-    let mut body = Body::new(&head);
-    while let Ok(false) = connection.read_body(&mut body).await {
-        while let Some(event) = body.next_event() {
-            // Messages that nobody reads are dropped.
-            let _ = sender.try_send(lossy(&event));
-        }
-    }
-}
-
-fn lossy(event: &Bytes) -> String {
-    String::from_utf8_lossy(event).into_owned()
 }
 
 #[cfg(test)]

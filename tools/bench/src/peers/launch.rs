@@ -193,7 +193,10 @@ fn filled(text: &str, server: &Server, address: SocketAddr) -> String {
 }
 
 /// An administrator's token, made by the gateway's own program.
-async fn context_forge_token(installed: &Installed, surroundings: &Surroundings) -> Result<String> {
+pub(super) async fn context_forge_token(
+    installed: &Installed,
+    surroundings: &Surroundings,
+) -> Result<String> {
     let python = installed.programs.join("python");
     let args = [
         "-m",

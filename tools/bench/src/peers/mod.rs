@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use fidelity::{Finding, examine};
 use install::{Installed, version_of};
-use launch::{Gateway, Server};
+use launch::Server;
 use roster::{Link, Peer, Source};
 use serde::Serialize;
 
@@ -120,7 +120,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
                 .collect();
             if !entrants.is_empty() {
                 contest.measure(&entrants, link, era).await?;
-                contest.examine(&entrants, link, era).await?;
+                contest.examine(&entrants, era).await;
             }
         }
     }
@@ -204,20 +204,17 @@ impl Contest {
         stop(fakes).await
     }
 
-    /// Examines each gateway alone, in front of the unusual server.
-    async fn examine(&mut self, entrants: &[&Entrant], link: Link, era: Era) -> Result<()> {
-        for entrant in entrants {
-            let (server, fakes) = server(
-                link,
-                FakeArgs {
-                    unusual: true,
-                    ..FakeArgs::plain(era, 1)
-                },
-            )
-            .await?;
+    /// Lets the witness examine each gateway that has a command.
+    async fn examine(&mut self, entrants: &[&Entrant], era: Era) {
+        if self.bench.fanlight.as_os_str().is_empty() {
+            return;
+        }
+        let has_command =
+            |entrant: &&&Entrant| !matches!(entrant.peer.source, Source::Direct | Source::Nginx);
+        for entrant in entrants.iter().filter(has_command) {
             let system = entrant.peer.title();
             eprintln!("  examining {system}, {}", era.as_str());
-            let examined = self.examine_one(entrant, &server, era).await;
+            let examined = examine(&self.bench.fanlight, entrant, era).await;
             if let Some(findings) = self.value_or_note(&system, era, examined) {
                 self.examined.push(Examined {
                     system,
@@ -225,28 +222,7 @@ impl Contest {
                     findings,
                 });
             }
-            stop(fakes).await?;
         }
-        Ok(())
-    }
-
-    async fn examine_one(
-        &self,
-        entrant: &Entrant,
-        server: &Server,
-        era: Era,
-    ) -> Result<Vec<Finding>> {
-        let gateway = Gateway::start(
-            &self.bench,
-            &entrant.peer,
-            entrant.installed()?,
-            server,
-            era,
-        )
-        .await?;
-        let findings = examine(gateway.address, &gateway.access, era).await;
-        gateway.stop().await?;
-        findings
     }
 
     /// The value, or `None` with a note of the error.
@@ -285,7 +261,6 @@ async fn server(link: Link, args: FakeArgs) -> Result<(Server, Option<Fakes>)> {
         Link::Stdio => {
             let mut words = vec![this_program()?.display().to_string(), "echo".to_owned()];
             words.push(format!("--era={}", args.era.as_str()));
-            words.extend(args.unusual.then(|| "--unusual".to_owned()));
             Ok((Server::Stdio(words), None))
         }
     }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::fidelity::{Finding, Verdict};
+use super::fidelity::Finding;
 use super::measure::scenario;
 use super::roster::{Link, Package, Peer, Source};
 use super::{Contest, Entrant, Examined};
@@ -204,7 +204,7 @@ fn arrives(examined: &[&Examined]) -> String {
             .iter()
             .map(|one| one.findings.iter().find(|finding| finding.case == *case));
         let words: Vec<_> = verdicts
-            .map(|finding| finding.map_or("–", |finding| finding.verdict.word()))
+            .map(|finding| finding.map_or("–", Finding::word))
             .collect();
         let _ = writeln!(text, "| {case} | {} |", words.join(" | "));
     }
@@ -212,25 +212,28 @@ fn arrives(examined: &[&Examined]) -> String {
         let preserved = one
             .findings
             .iter()
-            .filter(|finding| finding.verdict == Verdict::Preserved)
+            .filter(|finding| finding.outcome == "kept")
             .count();
-        format!("{preserved} of {}", one.findings.len())
+        let judged = one
+            .findings
+            .iter()
+            .filter(|finding| finding.outcome != "not tried");
+        format!("{preserved} of {}", judged.count())
     });
     let _ = writeln!(
         text,
-        "| **preserved** | {} |",
+        "| **kept** | {} |",
         preserved.collect::<Vec<_>>().join(" | ")
     );
     text
 }
 
-impl Verdict {
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Preserved => "✓",
-            Self::Changed(_) => "changed",
-            Self::Missing => "missing",
-            Self::Failed(_) => "error",
+impl Finding {
+    fn word(&self) -> &str {
+        match self.outcome.as_str() {
+            "kept" => "✓",
+            "not tried" => "–",
+            outcome => outcome,
         }
     }
 }
@@ -239,16 +242,18 @@ impl Verdict {
 fn seen(examined: &[&Examined]) -> String {
     let mut text = String::new();
     for one in examined {
-        let seen = one
+        let lines: Vec<_> = one
             .findings
             .iter()
-            .filter_map(|finding| match &finding.verdict {
-                Verdict::Changed(seen) => Some((finding.case, "changed to", seen)),
-                Verdict::Failed(why) => Some((finding.case, "error:", why)),
-                Verdict::Preserved | Verdict::Missing => None,
-            });
-        let lines: Vec<_> = seen
-            .map(|(case, what, text)| format!("- {case}: {what} {}\n", code(text)))
+            .filter_map(
+                |Finding {
+                     case,
+                     outcome,
+                     seen,
+                 }| {
+                    Some(format!("- {case}: {outcome}: {}\n", code(seen.as_ref()?)))
+                },
+            )
             .collect();
         if !lines.is_empty() {
             let _ = write!(text, "\nSeen through {}:\n\n{}", one.system, lines.concat());
@@ -305,11 +310,16 @@ mod tests {
 
     #[test]
     fn table_has_a_row_for_each_case_and_counts_what_is_preserved() {
-        let finding = |case, verdict| Finding { case, verdict };
+        let finding = |case: &str, outcome: &str, seen: Option<&str>| Finding {
+            case: case.to_owned(),
+            outcome: outcome.to_owned(),
+            seen: seen.map(str::to_owned),
+        };
         let findings = vec![
-            finding("a", Verdict::Preserved),
-            finding("b", Verdict::Changed("1".to_owned())),
-            finding("c", Verdict::Missing),
+            finding("a", "kept", None),
+            finding("b", "changed", Some("1")),
+            finding("c", "lost", None),
+            finding("d", "not tried", None),
         ];
         let one = Examined {
             system: "x".to_owned(),
@@ -318,9 +328,9 @@ mod tests {
         };
         let table = arrives(&[&one]);
         assert!(
-            table.contains("| b | changed |\n| c | missing |\n| **preserved** | 1 of 3 |"),
+            table.contains("| b | changed |\n| c | lost |\n| d | – |\n| **kept** | 1 of 3 |"),
             "{table}"
         );
-        assert_eq!(seen(&[&one]), "\nSeen through x:\n\n- b: changed to `1`\n");
+        assert_eq!(seen(&[&one]), "\nSeen through x:\n\n- b: changed: `1`\n");
     }
 }

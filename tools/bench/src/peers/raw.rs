@@ -35,18 +35,6 @@ pub(super) fn elements(array: &str) -> Vec<String> {
         .collect()
 }
 
-/// The text without the whitespace between tokens.
-pub(super) fn compact(text: &str) -> String {
-    let (mut is_string, mut is_escaped) = (false, false);
-    let keep = |character: &char| {
-        let keeps = is_string || !character.is_ascii_whitespace();
-        is_string ^= *character == '"' && !is_escaped;
-        is_escaped = is_string && *character == '\\' && !is_escaped;
-        keeps
-    };
-    text.chars().filter(keep).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,13 +49,5 @@ mod tests {
             assert_eq!(at(text, missing), None, "{missing}");
         }
         assert_eq!(elements("[1.0, {}]"), ["1.0", "{}"]);
-    }
-
-    #[test]
-    fn whitespace_in_strings_stays() {
-        assert_eq!(
-            compact(r#"{ "a b" : "\" c\\" , "d":  [1, 2] }"#),
-            r#"{"a b":"\" c\\","d":[1,2]}"#
-        );
     }
 }

@@ -263,7 +263,7 @@ impl Http {
     }
 
     /// A request with the common headers.
-    pub(super) fn request_to(&self, method: Method, url: Url) -> RequestBuilder {
+    pub(crate) fn request_to(&self, method: Method, url: Url) -> RequestBuilder {
         self.client
             .request(method, url)
             .headers(self.headers.clone())

@@ -2,7 +2,7 @@
 
 pub(crate) mod http;
 mod sse;
-mod stdio;
+pub(crate) mod stdio;
 
 use std::time::Duration;
 

@@ -104,7 +104,10 @@ impl Process {
     }
 
     pub(crate) async fn write(&mut self, message: &Value) -> Result<(), Broken> {
-        let mut line = message.to_string();
+        self.write_line(message.to_string()).await
+    }
+
+    pub(crate) async fn write_line(&mut self, mut line: String) -> Result<(), Broken> {
         line.push('\n');
         let ended = || Broken::Ended("its standard input is closed".to_owned());
         let input = self.input.as_mut().ok_or_else(ended)?;
@@ -118,6 +121,16 @@ impl Process {
             Ok(Err(_)) => Err(self.ended().await),
             Err(_) => Err(Broken::Silent(Duration::from_secs(10))),
         }
+    }
+
+    /// The lines of its standard output, which the caller reads instead.
+    pub(crate) fn take_lines(&mut self) -> mpsc::Receiver<Vec<u8>> {
+        std::mem::replace(&mut self.lines, mpsc::channel(1).1)
+    }
+
+    /// Whether the process has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
     }
 
     pub(crate) async fn request(
