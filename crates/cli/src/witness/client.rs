@@ -20,7 +20,7 @@ use crate::judge::peer::http::{EventStream, Http, media_type, read, send};
 use crate::judge::peer::stdio::Process;
 
 /// The time limit of an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The time by which a notification may follow its response on another stream.
 const AFTER: Duration = Duration::from_millis(300);
 /// The number of messages that wait to be read.
@@ -206,7 +206,7 @@ impl PerfectClient {
         if let Link::Http { http, .. } = &mut self.link {
             http.revision = text_at(&self.opening, "/result/protocolVersion");
         }
-        self.send(initialized.to_owned(), &[], false).await?;
+        self.send("", initialized.to_owned(), &[]).await?;
         if let Link::Http {
             http,
             session,
@@ -296,7 +296,7 @@ impl PerfectClient {
             answered: now,
             response: Json::null(),
         };
-        let sent = timeout_at(until, self.send_request(asked.method, text, &headers)).await;
+        let sent = timeout_at(until, self.send(asked.method, text, &headers)).await;
         sent.map_err(|_| "no answer in time".to_owned())?
             .map_err(|error| error.to_string())?;
         loop {
@@ -345,37 +345,13 @@ impl PerfectClient {
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}}}}}"#)
     }
 
-    /// Sends a request. The session that `initialize` opens is known when it returns.
-    async fn send_request(
+    /// Sends a message; `method` is empty unless it is a request. The session that `initialize` opens
+    /// is known when it returns.
+    async fn send(
         &mut self,
         method: &str,
         text: String,
         headers: &[(&str, String)],
-    ) -> Result<(), Broken> {
-        let Link::Http {
-            http,
-            session,
-            inbox,
-        } = &mut self.link
-        else {
-            return self.send(text, headers, true).await;
-        };
-        if method != "initialize" {
-            return self.send(text, headers, true).await;
-        }
-        let response = send(http.message_to(http.url().clone(), text)).await?;
-        *session = response.headers().get(header::SESSION_ID).cloned();
-        let inbox = inbox.clone();
-        self.reading
-            .spawn(async move { report(receive(response, &inbox).await, &inbox).await });
-        Ok(())
-    }
-
-    async fn send(
-        &mut self,
-        text: String,
-        headers: &[(&str, String)],
-        is_request: bool,
     ) -> Result<(), Broken> {
         let (http, session, inbox) = match &mut self.link {
             Link::Stdio(process) => return process.write_line(text).await,
@@ -389,6 +365,14 @@ impl PerfectClient {
         for (name, value) in headers {
             request = request.header(*name, value);
         }
+        if method == "initialize" {
+            let response = send(request).await?;
+            *session = response.headers().get(header::SESSION_ID).cloned();
+            self.reading
+                .spawn(async move { report(receive(response, &inbox).await, &inbox).await });
+            return Ok(());
+        }
+        let is_request = !method.is_empty();
         self.reading.spawn(async move {
             let received = async { receive(send(request).await?, &inbox).await };
             let received = received.await;
@@ -409,7 +393,7 @@ impl PerfectClient {
         };
         let text = format!(r#"{{"jsonrpc":"2.0","id":{},{answer}}}"#, id.as_text());
         // Without an answer, the server's request fails, which the case shows.
-        let _ = timeout(PATIENCE, self.send(text, &[], false)).await;
+        let _ = timeout(PATIENCE, self.send("", text, &[])).await;
     }
 
     /// Reads a list once.

@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::judge::peer::stdio::Process;
 use crate::mock;
 
-/// The time in which a gateway that answers has to know its servers, and this era.
+/// The time in which a gateway that answers has to know this era.
 const GRACE: Duration = Duration::from_secs(5);
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -187,9 +187,8 @@ impl Stage {
             true => self.open_stdio(until).await?,
             false => self.open_http(until).await?,
         };
-        let until = until.min(Instant::now() + GRACE);
+        client.end = until;
         loop {
-            client.end = until;
             let list = client.list("tools/list", "tools").await;
             let (why, entries) = match list {
                 Ok(list) => (

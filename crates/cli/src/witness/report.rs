@@ -1,6 +1,6 @@
 //! The report of a witness: text, JSON, the badge, and the exit status.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fanlight_protocol::visible::plain;
 use serde_json::{Value, json};
@@ -77,31 +77,27 @@ impl Report {
     }
 
     fn json(&self) -> Value {
-        let cases = self.runs.iter().flat_map(|(run, verdicts, _)| {
-            verdicts.iter().map(|verdict| {
-                let mut case = json!({
-                    "name": verdict.case.name,
-                    "era": run.era.as_str(),
-                    "transport": run.transport_name().to_ascii_lowercase(),
-                    "servers": run.servers,
-                    "outcome": verdict.outcome.name(),
-                });
+        let (mut cases, mut skipped) = (Vec::new(), Vec::new());
+        for (run, verdicts, why) in &self.runs {
+            let transport = run.transport_name().to_ascii_lowercase();
+            let of_run =
+                json!({ "era": run.era.as_str(), "transport": transport, "servers": run.servers });
+            for verdict in verdicts {
+                let mut case = of_run.clone();
+                case["name"] = json!(verdict.case.name);
+                case["outcome"] = json!(verdict.outcome.name());
                 if let Some(seen) = &verdict.seen {
                     case["seen"] = json!(plain(seen, SHOWN));
                 }
-                case
-            })
-        });
-        let skipped = self.runs.iter().filter_map(|(run, _, why)| {
-            let why = plain(why.as_ref()?, SHOWN);
-            let transport = run.transport_name().to_ascii_lowercase();
-            Some(json!({"era": run.era.as_str(), "transport": transport, "servers": run.servers, "why": why}))
-        });
-        json!({
-            "cases": cases.collect::<Vec<_>>(),
-            "notOffered": skipped.collect::<Vec<_>>(),
-            "remarks": self.remarks,
-        })
+                cases.push(case);
+            }
+            if let Some(why) = why {
+                let mut one = of_run;
+                one["why"] = json!(plain(why, SHOWN));
+                skipped.push(one);
+            }
+        }
+        json!({ "cases": cases, "notOffered": skipped, "remarks": self.remarks })
     }
 
     fn print(&self) {
@@ -113,11 +109,14 @@ impl Report {
                 counted(run.servers, "server"),
                 run.transport_name()
             );
-            let count = |outcome| verdicts.iter().filter(|it| it.outcome == outcome).count();
-            let counts: Vec<String> = OUTCOMES
-                .into_iter()
-                .filter_map(|it| Some(it).filter(|it| count(*it) > 0))
-                .map(|it| format!("{} {}", count(it), it.name()))
+            let mut counts = BTreeMap::<Outcome, usize>::new();
+            for verdict in verdicts {
+                *counts.entry(verdict.outcome).or_default() += 1;
+            }
+            let counts: Vec<String> = counts
+                .iter()
+                .rev()
+                .map(|(outcome, count)| format!("{count} {}", outcome.name()))
                 .collect();
             say!("{}: {}", style.bold(&title), counts.join(", "));
             if let Some(why) = why {
@@ -139,17 +138,6 @@ impl Report {
         }
     }
 }
-
-const OUTCOMES: [Outcome; 8] = [
-    Outcome::Kept,
-    Outcome::Reordered,
-    Outcome::Changed,
-    Outcome::HeldUp,
-    Outcome::Lost,
-    Outcome::Leaked,
-    Outcome::NotOffered,
-    Outcome::NotTried,
-];
 
 /// A badge as SVG.
 fn badge(kept: usize, judged: usize) -> String {
