@@ -49,6 +49,11 @@ fn requests(trace: &str, session: &str, approval: &str) -> Vec<Request> {
         get("/api/traces/{id}", &format!("/api/traces/{trace}")),
         get("/api/traces/{id}", "/api/traces/none"),
         get(
+            "/api/traces/{id}/recording",
+            &format!("/api/traces/{trace}/recording"),
+        ),
+        get("/api/traces/{id}/recording", "/api/traces/none/recording"),
+        get(
             "/api/traces",
             "/api/traces?method=tools/call&outcome=ok&minMs=0&since=0&client=fanlight-admin&sort=slowest",
         ),

@@ -109,6 +109,11 @@ async fn definition_that_has_changed_or_is_new_is_reached_by_no_request_until_it
                     "{era:?} {name}: {answer}"
                 );
             }
+            for name in ["read", "send"] {
+                let path = format!("/api/traces?tool={prefix}{name}&limit=1");
+                let trace = admin(&gateway, "GET", &path).await;
+                assert!(trace.contains(r#""side":"gateway""#), "{name}: {trace}");
+            }
             let answer = ask(
                 &gateway,
                 "prompts/get",

@@ -2,17 +2,20 @@
 
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use fanlight_tests::slicer::{member, member_at};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
-use crate::harness::{Log, ShownLog, TempFile, fanlight, signal_and_wait, within};
+use crate::harness::{Gateway, Log, ShownLog, TempFile, fanlight, signal_and_wait, within};
 use crate::raw_client::{
     INITIALIZED, LegacySession, NEWEST_LEGACY, StdioClient, initialize, legacy_request,
     modern_request_with, post, post_modern,
 };
 use crate::rmcp_peers::{call, http_client};
+use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
+use crate::server_lives::{api, text_at};
 
 /// The capabilities of clients that answer questions.
 const ANSWERS: &str = r#"{"elicitation":{"form":{}}}"#;
@@ -389,4 +392,64 @@ async fn unusable_arguments_are_named() {
             "{error}"
         );
     }
+}
+
+/// Calls the tool as a legacy client, and answers its question. Returns the question's parameters
+/// and the result.
+async fn asked_call(address: SocketAddr) -> (String, String) {
+    let session = LegacySession::open_with(address, NEWEST_LEGACY, ANSWERS).await;
+    let params = r#""name":"t","arguments":{"a":[1]},"_meta":{"progressToken":"p"}"#;
+    let mut stream = session
+        .post(&legacy_request("1", "tools/call", params))
+        .await;
+    let progress = stream.event().await.unwrap().unwrap();
+    assert_eq!(
+        member(&progress, "params.progress"),
+        Some("0.5"),
+        "{progress}"
+    );
+    let question = stream.event().await.unwrap().unwrap();
+    let id = member(&question, "id").unwrap();
+    let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{ANSWER}}}"#);
+    assert_eq!(session.post(&answer).await.status, 202);
+    let result = stream.event().await.unwrap().unwrap();
+    let of = |text: &str, name| member(text, name).unwrap().to_owned();
+    (
+        of(&question, "params.requestedSchema"),
+        of(&result, "result"),
+    )
+}
+
+#[tokio::test]
+async fn exported_trace_is_played_and_replayed() {
+    let backend = Backend::start(Era::Legacy, Transport::Http).await;
+    backend.offers_tools(&["t"]);
+    let question = format!(
+        r#"{{"jsonrpc":"2.0","id":"q-{{call}}","method":"elicitation/create","params":{QUESTION}}}"#
+    );
+    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":0.5}}"#;
+    let got = |_: &Received, _: &[Arc<Received>]| format!("{{{RESULT}}}");
+    backend.on(
+        "tools/call",
+        Reply::conclude(got).after(&[progress]).asking(&[&question]),
+    );
+    let gateway = Gateway::start(&config(&[backend.entry("s")])).await;
+    let asked = asked_call(gateway.mcp).await;
+    let traces = api(&gateway, "/api/traces?tool=t").await;
+    let id = traces["traces"][0]["traceId"].as_str().unwrap();
+    let path = format!("/api/traces/{id}/recording");
+    let recording = text_at(&gateway, &path).await;
+    let end = r#""end":{"reason":"trace","whole":true,"messages":10}}"#;
+    assert!(recording.trim_end().ends_with(end), "{recording}");
+    let mock = Mock::start(&recording, &["--fast"]).await;
+    assert_eq!(asked_call(mock.address).await, asked);
+    let file = TempFile::new("jsonl", &recording);
+    let mut replay = fanlight();
+    replay
+        .arg("replay")
+        .arg(file.path())
+        .args(["--all", "--url"]);
+    replay.arg(backend.url());
+    let report = within("the report", replay.output()).await.unwrap();
+    assert_eq!(report.status.code(), Some(0), "{report:?}");
 }

@@ -7,12 +7,23 @@
 /// Structs that the API answers with, in `camelCase`. In tests they have schemas, which are compared
 /// with openapi.json.
 macro_rules! answers {
-    ($($(#[$attribute:meta])* $vis:vis struct $name:ident $(<$life:lifetime>)? { $($fields:tt)* })+) => {$(
+    ($(
+        $(#[$attribute:meta])* $vis:vis struct $name:ident $(<$life:lifetime>)? { $($fields:tt)* }
+        $(+ optional { $($(#[$doc:meta])* $member_vis:vis $member:ident: $type:ty,)* })?
+    )+) => {$(
         $(#[$attribute])*
         #[derive(serde::Serialize)]
         #[cfg_attr(test, derive(utoipa::ToSchema))]
         #[serde(rename_all = "camelCase")]
-        $vis struct $name $(<$life>)? { $($fields)* }
+        $vis struct $name $(<$life>)? {
+            $($fields)*
+            $($(
+                $(#[$doc])*
+                #[serde(skip_serializing_if = "Option::is_none")]
+                #[cfg_attr(test, schema(nullable = false))]
+                $member_vis $member: Option<$type>,
+            )*)?
+        }
     )+};
 }
 

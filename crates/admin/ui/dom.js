@@ -70,17 +70,17 @@ export function say(text) {
   say.timer = setTimeout(() => said.classList.remove("shown"), 2500);
 }
 
-/** A button that copies a text. */
+/** A button that copies a text, or what a function promises. */
 export function copyButton(label, text) {
   const copy = async () => {
     try {
-      await navigator.clipboard.writeText(text);
+      await navigator.clipboard.writeText(typeof text === "string" ? text : await text());
       say("Copied");
     } catch {
       say("The browser does not allow this page to copy");
     }
   };
-  return h("button", { type: "button", class: "small", onclick: copy, title: text }, icon("copy"), label);
+  return h("button", { type: "button", class: "small", onclick: copy, title: typeof text === "string" ? text : null }, icon("copy"), label);
 }
 
 /** A badge with an icon and a word, never a colour alone. */

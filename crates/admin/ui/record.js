@@ -45,7 +45,8 @@ function ended(text) {
   return `${whole}${JSON.stringify({ us, end: { reason: "interrupted", whole: isWhole, messages } })}\n`;
 }
 
-function save(text) {
+/** Lets the browser save a recording. */
+export function save(text) {
   const url = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
   h("a", { href: url, download: `recording-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.jsonl` }).click();
   URL.revokeObjectURL(url);

@@ -1,11 +1,12 @@
 // One trace as a waterfall.
 
-import { get } from "./api.js";
+import { get, text } from "./api.js";
 import { compare } from "./compare.js";
-import { badge, copyButton, empty, fill, h } from "./dom.js";
+import { badge, copyButton, empty, fill, h, say } from "./dom.js";
 import { clock, duration, plural } from "./format.js";
 import * as live from "./live.js";
 import { asCommand, asCurl, attribute, callOf, hasContent, payload, replayAddress } from "./payload.js";
+import { save } from "./record.js";
 import { serverLog } from "./server-log.js";
 import { mayChange, onlyOperators } from "./sign-in.js";
 import { spansOf, traceparent } from "./spans.js";
@@ -65,7 +66,7 @@ function page(main, id, spans, { opened, target, signal }) {
       client(top),
       h("div", { class: "fact end" }, copyButton("Copy traceparent", traceparent(top)))),
     failure(own),
-    again(callOf(own), target),
+    again(callOf(own), target, mayChange() && own.some((span) => span.content.length > 0) ? id : null),
     h("div", { class: "legend", "aria-hidden": "true" }, ["server", "client", "internal"].map((kind) => h("span", { class: `key ${kind}` }, KINDS[kind])), h("span", { class: "key failed" }, "failed")),
     h("div", { class: "waterfall card" }, scale(total), h("ol", { class: "spans", "aria-label": "Spans" },
       spans.map((span) => item(span, start, total, opened)))),
@@ -100,16 +101,22 @@ function content(spans) {
 }
 
 /** Links and buttons that repeat the call. */
-function again(call, target) {
-  if (!call) return null;
+function again(call, target, recorded) {
+  const exports = recorded ? [copyButton("Copy as recording", () => recording(recorded)),
+    h("button", { type: "button", class: "small", onclick: () => recording(recorded).then(save, (error) => say(error.message)) }, "Export this trace")] : null;
+  if (!call) return exports && h("div", { class: "row again" }, exports);
   const isHttp = /^https?:/.test(target.endpoint);
   return h("div", { class: "row again" },
     mayChange() ? h("a", { class: "button", href: replayAddress(call) }, "Replay in the form") : null,
     isHttp ? copyButton("Copy as curl", asCurl(call, target.endpoint, target.needsToken)) : null,
     copyButton("Copy as command", asCommand(call)),
+    exports,
     call.isKnown ? null : h("span", { class: "note" }, "without its arguments, which are not kept whole or not for you to read"),
     call.isMasked ? h("span", { class: "note" }, "with [redacted] in place of secrets") : null);
 }
+
+/** The trace as a recording. */
+const recording = (id) => text(`/api/traces/${encodeURIComponent(id)}/recording`);
 
 /** A menu of traces of the same request, to compare with this one. */
 function alike(id, top, signal) {

@@ -153,14 +153,14 @@ impl Ending {
     /// The end of a refused request.
     pub(crate) fn refused(span: ServerSpan, error: &RpcError) -> Self {
         Self {
+            verdict: span.refused(error),
             span,
-            verdict: Verdict::of_error(error),
         }
     }
 
     /// Changes the end to a refusal.
     pub(crate) fn refuse(&mut self, error: &RpcError) {
-        self.verdict = Verdict::of_error(error);
+        self.verdict = self.span.refused(error);
     }
 
     /// Changes the end to a forwarded request, which another replica answers.

@@ -124,6 +124,17 @@ impl ContentRules {
         Choice { kept, exported }
     }
 
+    /// The decision about a call that reaches no server. It may have been meant for any, so the
+    /// narrowest level holds.
+    pub(crate) fn choose_unreached(&self, endpoint: &str) -> Choice {
+        let of_servers = self.settings.read().servers.values().copied().min();
+        let level = of_servers.unwrap_or(Level::On);
+        self.choose("", endpoint).narrower(Choice {
+            kept: level,
+            exported: level,
+        })
+    }
+
     fn is_within_window(&self, server: &str, endpoint: &str) -> bool {
         let windows = self.windows.lock();
         let is_of_call = |window: &&ContentWindow| match &window.scope {
@@ -178,6 +189,24 @@ mod tests {
         );
         let several = choice(On, On).narrower(choice(Errors, Off));
         assert_eq!(several, choice(Errors, Off));
+    }
+
+    #[test]
+    fn call_without_a_server_keeps_what_every_server_would() {
+        use Level::{Errors, Off, On};
+        let of_servers = rules(On, true);
+        assert_eq!(of_servers.choose_unreached("/mcp"), choice(Off, Off));
+        for (level, is_chosen, endpoint, expected) in [
+            (On, true, "/mcp", choice(On, On)),
+            (On, false, "/mcp", choice(On, Off)),
+            (On, true, "/mcp/quiet", choice(Errors, Errors)),
+            (Off, true, "/mcp", choice(Off, Off)),
+        ] {
+            let mut settings = rules(level, is_chosen).settings();
+            settings.servers.remove("off");
+            let rules = ContentRules::new(settings, 1 << 20);
+            assert_eq!(rules.choose_unreached(endpoint), expected);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::inbound::HeaderContext;
 use crate::message::Moment;
 use crate::pipeline::Recorder;
-use crate::record::{Record, SpanStart};
+use crate::record::{Record, SpanFields, SpanStart};
 use crate::rewritten::Rewritten;
 
 /// The span whose children the spans of a call become. Cheap to clone. The default records nothing.
@@ -81,66 +81,55 @@ impl Parent {
     /// Records whether the response came from the catalogue without a request to a server. The
     /// caller sets it once.
     pub fn cache_hit(&self, hit: bool) {
-        if let Some(span) = self.record() {
-            span.update(|fields| fields.cache_hit = Some(hit));
-        }
+        self.update(|fields| fields.cache_hit = Some(hit));
     }
 
     /// Records how many servers contributed nothing to the merged response, or not all of their
     /// part. The caller sets it once; zero records nothing.
     pub fn partial_failures(&self, count: usize) {
-        if let Some(span) = self.record().filter(|_| count > 0) {
-            span.update(|fields| fields.partial_failures = Some(count));
+        if count > 0 {
+            self.update(|fields| fields.partial_failures = Some(count));
         }
     }
 
     /// Records which parts of the message the configuration changed. An empty value records
     /// nothing.
     pub fn rewritten(&self, what: Rewritten) {
-        if what.is_empty() {
-            return;
-        }
-        if let Some(span) = self.record() {
-            span.update(|fields| fields.rewritten = fields.rewritten.and(what));
+        if !what.is_empty() {
+            self.update(|fields| fields.rewritten = fields.rewritten.and(what));
         }
     }
 
     /// Records the decision of the policy about the request, and which policies decided. The caller
     /// sets it once.
     pub fn policy(&self, decision: &str, policies: &[Arc<str>]) {
-        if let Some(span) = self.record() {
+        self.update(|fields| {
             let text = format!("{decision} {}", policies.join(", "));
-            span.update(|fields| fields.optional().policy = Some(text.trim_end().to_owned()));
-        }
+            fields.optional().policy = Some(text.trim_end().to_owned());
+        });
     }
 
     /// Records which gate refuses the request.
     pub fn refused_by(&self, gate: &'static str) {
-        if let Some(span) = self.record() {
-            span.update(|fields| fields.optional().gate = Some(gate));
-        }
+        self.update(|fields| fields.optional().gate = Some(gate));
     }
 
     /// Records which canary serves the client in place of its server. The caller sets it once.
     pub fn canary(&self, name: &str) {
-        if let Some(span) = self.record() {
-            span.update(|fields| fields.optional().canary = Some(name.to_owned()));
-        }
+        self.update(|fields| fields.optional().canary = Some(name.to_owned()));
     }
 
     /// Records that the request is a further round of the call that began with `first`.
     pub fn continues(&self, first: &Self) {
-        if let (Some(span), Some(first)) = (self.record(), first.record()) {
-            span.update(|fields| fields.optional().first_round = Some(first.trace_id()));
+        if let Some(first) = first.record() {
+            self.update(|fields| fields.optional().first_round = Some(first.trace_id()));
         }
     }
 
     /// Records that the request has waited for an approval since this moment.
     pub fn waited_since(&self, began: Moment) {
-        if let Some(span) = self.record() {
-            let wait = (began.wall(), began.elapsed());
-            span.update(|fields| fields.optional().waits.push(wait));
-        }
+        let wait = (began.wall(), began.elapsed());
+        self.update(|fields| fields.optional().waits.push(wait));
     }
 
     /// Records that the request was cancelled. Spans that are dropped from now on end as cancelled.
@@ -184,6 +173,13 @@ impl Parent {
     /// Whether spans are recorded.
     pub(crate) fn is_recording(&self) -> bool {
         matches!(self.0, State::Root(_) | State::Active(_))
+    }
+
+    /// Changes fields of the recorded span, if there is one.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut SpanFields)) {
+        if let Some(span) = self.record() {
+            span.update(change);
+        }
     }
 
     /// The recorded span, if there is one.

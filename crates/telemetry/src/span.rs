@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fanlight_protocol::{Json, Method, Response, Revision};
+use fanlight_protocol::{Json, Method, Response, Revision, RpcError};
 
 use crate::active::{ActiveSpan, Ancestor};
 use crate::backend::BackendTelemetry;
@@ -146,9 +146,7 @@ impl ServerSpan {
         if let Some(timer) = &mut self.timer {
             timer.set_network(network);
         }
-        if let Some(span) = self.parent.record() {
-            span.update(|fields| fields.network = Some(network));
-        }
+        self.parent.update(|fields| fields.network = Some(network));
     }
 
     /// The transport of the message, if it is set.
@@ -169,10 +167,7 @@ impl ServerSpan {
     /// Sets the client that sent the message, once. `client` is called only if the span is
     /// recorded.
     pub fn set_client(&self, client: impl FnOnce() -> Option<Arc<ClientName>>) {
-        if let Some(span) = self.parent.record() {
-            let client = client();
-            span.update(|fields| fields.client = client);
-        }
+        self.parent.update(|fields| fields.client = client());
     }
 
     /// Makes the span, and those within it, part of a recorded exchange with the client.
@@ -184,10 +179,8 @@ impl ServerSpan {
 
     /// Sets the path of the endpoint that received the request.
     pub fn set_endpoint(&self, path: &Arc<str>) {
-        if let Some(span) = self.parent.record() {
-            let path = Arc::clone(path);
-            span.update(|fields| fields.optional().endpoint = Some(path));
-        }
+        self.parent
+            .update(|fields| fields.optional().endpoint = Some(Arc::clone(path)));
     }
 
     /// Keeps the `params` of the message. They become content once the server of the call is known.
@@ -205,9 +198,31 @@ impl ServerSpan {
     /// Records the state that the request brings back. It tells the call that the request continues.
     pub fn set_continued(&self, state: &Json) {
         let state = state.as_str().and_then(|state| StateId::of(&state));
-        if let (Some(span), Some(state)) = (self.parent.record(), state) {
-            span.update(|fields| fields.optional().continued = Some(state));
+        if state.is_some() {
+            self.parent
+                .update(|fields| fields.optional().continued = state);
         }
+    }
+
+    /// Begins to keep content, if the call has reached no server.
+    fn keep_unreached(&self) {
+        if let (Some(_), Some(span), Some(recorder)) =
+            (&self.call, self.parent.record(), self.parent.recorder())
+            && span.content.get().is_none()
+        {
+            let (rules, endpoint) = (&recorder.content, span.endpoint());
+            let choice = rules.choose_unreached(endpoint.as_deref().unwrap_or_default());
+            span.keep_content(choice, rules.most);
+        }
+    }
+
+    /// How a refusal ends the span.
+    pub fn refused(&self, error: &RpcError) -> Verdict {
+        let method = self
+            .call
+            .as_ref()
+            .map_or(&Method::Ping, |(method, _)| method);
+        self.verdict(method, &Response::from_error(error))
     }
 
     /// How `answer` ends the span. This also makes the names in a list labels of metrics.
@@ -215,6 +230,7 @@ impl ServerSpan {
         if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
             names::learn(registry, None, method, answer);
         }
+        self.keep_unreached();
         if let Some(span) = self.parent.record() {
             span.keep_answer(method, answer);
             let state = kept::input(answer).and_then(|input| input.state);
@@ -237,6 +253,7 @@ impl ServerSpan {
     }
 
     fn end(&mut self, outcome: &Outcome<'_>) {
+        self.keep_unreached();
         if let Some((method, params)) = self.call.take()
             && let Some(span) = self.parent.record()
         {

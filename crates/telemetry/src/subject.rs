@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use fanlight_protocol::json::Value;
-use fanlight_protocol::{Json, Method, Response, RpcError};
+use fanlight_protocol::{Json, Method, Response};
 use smol_str::SmolStr;
 
 use crate::error_type::{ErrorType, Outcome};
@@ -97,14 +97,6 @@ impl Verdict {
         Self(is_tool_error.then(|| (ErrorType::ToolError, first_line(answer))))
     }
 
-    /// The verdict on an error of Fanlight.
-    pub fn of_error(error: &RpcError) -> Self {
-        Self(Some((
-            ErrorType::JsonRpc(error.code),
-            Some(error.message.clone()),
-        )))
-    }
-
     /// The outcome of the span, for after the response has been sent.
     pub fn outcome(&self) -> Outcome<'_> {
         match &self.0 {
@@ -137,6 +129,8 @@ fn first_line(answer: &Response) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_protocol::RpcError;
+
     use super::*;
 
     #[test]

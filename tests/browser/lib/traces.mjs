@@ -3,6 +3,7 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
 import { promisify } from "node:util";
 
 const REVISION = "2026-07-28";
@@ -96,6 +97,19 @@ export const traceChecks = {
     await page.getByRole("button", { name: "Copy as curl" }).click();
     const { stdout } = await promisify(execFile)("sh", ["-c", await clipboard(page)]);
     assert.match(stdout, /it's 'quoted' \$HOME/);
+    await page.getByRole("button", { name: "Copy as recording" }).click();
+    await page.getByText("Copied").waitFor();
+    const download = page.waitForEvent("download");
+    await page.getByRole("button", { name: "Export this trace" }).click();
+    const file = await (await download).path();
+    for (const recording of [await readFile(file, "utf8"), await page.waitForFunction(async () => {
+      const text = await navigator.clipboard.readText();
+      return text.startsWith('{"recording":1') && text;
+    }).then((found) => found.jsonValue())]) {
+      const lines = recording.trim().split("\n").map((line) => JSON.parse(line));
+      assert.deepEqual(lines.at(-1).end, { reason: "trace", whole: true, messages: 4 });
+      assert.match(lines[1].text, /it's 'quoted' \$HOME","token":"\[masked\]"/);
+    }
     await page.getByRole("button", { name: "Copy as command" }).click();
     assert.equal(await clipboard(page), `fanlight call echo '{"word":"it'\\''s '\\''quoted'\\'' $HOME","token":"[redacted]"}'`);
     await page.getByRole("link", { name: "Replay in the form" }).click();

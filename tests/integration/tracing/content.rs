@@ -299,3 +299,34 @@ async fn propagators_limit_what_is_sent_to_servers() {
         );
     }
 }
+
+#[tokio::test]
+async fn refused_call_has_content_where_no_server_says_less() {
+    for (level, kept) in [(r#""on""#, 2), (r#""off""#, 0)] {
+        let (only, other) = (answering().await, answering().await);
+        only.offers_tools(&["t", "u"]);
+        let text = format!(
+            r#"{{"telemetry":{{"content":"on"}},"mcpServers":{{{},{}}}}}"#,
+            only.entry_with("only", r#""tools":{"allow":["u"]}"#),
+            other.entry_with("other", &format!(r#""content":{level}"#)),
+        );
+        let gateway = Gateway::start(&text).await;
+        let params = r#""name":"only__t","arguments":{"a":1}"#;
+        let request = modern_request("1", "tools/call", params, "");
+        let (_, answer) = post_modern(gateway.mcp, &request).await.messages().await;
+        let traces = api(&gateway, "/api/traces?tool=only__t").await;
+        let id = traces["traces"][0]["traceId"].as_str().unwrap();
+        let trace = api(&gateway, &format!("/api/traces/{id}")).await;
+        let content = trace["content"].as_array().unwrap();
+        assert_eq!(content.len(), kept, "{trace}");
+        if let [arguments, error] = &content[..] {
+            assert_eq!(
+                (&arguments["kind"], &arguments["text"]),
+                (&"arguments".into(), &r#"{"a":1}"#.into())
+            );
+            let error = error["text"].as_str().unwrap();
+            assert!(answer.contains(error), "{error} in {answer}");
+        }
+        assert!(only.received("tools/call").is_empty());
+    }
+}

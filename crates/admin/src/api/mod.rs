@@ -61,6 +61,9 @@ pub(crate) const ROUTES: &[Route] = &[
     }),
     Route("/api/traces", VIEWER, || read(traces::list)),
     Route("/api/traces/{id}", VIEWER, || read(traces::one)),
+    Route("/api/traces/{id}/recording", OPERATOR, || {
+        read(recording::of_trace)
+    }),
     Route("/api/content", OPERATOR, || {
         get(content::list)
             .post(content::keep)

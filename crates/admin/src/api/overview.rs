@@ -28,10 +28,6 @@ const FAILED: usize = 100;
 answers! {
     /// The overview.
     pub(crate) struct Overview {
-        /// Absent from event streams, since it always changes.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        uptime_seconds: Option<f64>,
         version: &'static str,
         /// The URL of the endpoint for clients, or `stdio`.
         endpoint: String,
@@ -45,20 +41,17 @@ answers! {
         suspended_calls: usize,
         /// Streams on which clients only listen.
         streams: usize,
-        /// Traces in the ring; absent if there is none.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        traces: Option<usize>,
-        /// Bytes of the ring; absent if there is none.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        trace_bytes: Option<usize>,
-        /// The replicas; absent if this process is alone.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        replicas: Option<ReplicasView>,
         page: Page,
         backends: Vec<Backend>,
+    } + optional {
+        /// Absent from event streams, since it always changes.
+        uptime_seconds: f64,
+        /// Traces in the ring; absent if there is none.
+        traces: usize,
+        /// Bytes of the ring; absent if there is none.
+        trace_bytes: usize,
+        /// The replicas; absent if this process is alone.
+        replicas: ReplicasView,
     }
 
     /// The intervals at which the page polls.

@@ -35,14 +35,6 @@ answers! {
         /// Its endpoints, if it has several.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         endpoints: Vec<BackendEndpoint>,
-        /// The version that serves a share of its clients.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        canary: Option<Canary>,
-        /// The server that gets copies of its requests.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        mirror: Option<Mirror>,
         /// The running attempt to connect.
         starting: Option<Starting>,
         /// The failure of the last attempt to connect, until one succeeds.
@@ -60,6 +52,11 @@ answers! {
         restarts: i64,
         /// Connections after the first.
         reconnects: i64,
+    } + optional {
+        /// The version that serves a share of its clients.
+        canary: Canary,
+        /// The server that gets copies of its requests.
+        mirror: Mirror,
     }
 
     /// One of several endpoints of a server.
@@ -73,26 +70,22 @@ answers! {
         /// Whether the configuration no longer has this endpoint. It then gets only requests that
         /// belong to it.
         leaving: bool,
+    } + optional {
         /// Running requests. Absent from event streams, since it always changes.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        running: Option<usize>,
+        running: usize,
         /// The recent duration of its calls. Absent from event streams.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        latency_ms: Option<f64>,
+        latency_ms: f64,
     }
 
     /// A running attempt to connect.
     struct Starting {
         /// When it began, in milliseconds since the Unix epoch.
         since: f64,
-        /// The duration so far. Absent from event streams, since it always changes.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        seconds: Option<f64>,
         /// The last line of the process.
         last_line: Option<String>,
+    } + optional {
+        /// The duration so far. Absent from event streams, since it always changes.
+        seconds: f64,
     }
 
     /// A failed attempt to connect.

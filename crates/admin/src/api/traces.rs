@@ -62,14 +62,11 @@ answers! {
         client: Option<String>,
         /// The name of the client's identity; null if it is not authenticated.
         principal: Option<String>,
+    } + optional {
         /// The number of attempts to connect that it represents; absent for other traces.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        attempts: Option<u64>,
+        attempts: u64,
         /// When the first of these attempts began.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        first_ms: Option<f64>,
+        first_ms: f64,
     }
 }
 
@@ -86,10 +83,9 @@ answers! {
         whole: bool,
         /// How many of the bytes were not kept.
         left_out: usize,
+    } + optional {
         /// The kept part as JSON, without values named like secrets; absent for viewers.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        text: Option<String>,
+        text: String,
     }
 }
 
@@ -190,19 +186,29 @@ pub(super) fn filter(query: &Query) -> Result<ring::Query, Refusal> {
     })
 }
 
+/// The trace with this id.
+pub(super) fn find(admin: &Admin, id: &str) -> Result<ring::Trace, Refusal> {
+    let ring = admin.subject.telemetry.ring();
+    let id = TraceId::from_hex(id).ok();
+    ring.zip(id)
+        .and_then(|(ring, id)| ring.get(id))
+        .ok_or_else(gone)
+}
+
+fn gone() -> Refusal {
+    Refusal::not_found(
+        "no such trace: the oldest traces are dropped when there are too many (limits.traces)",
+    )
+}
+
 /// One trace as OTLP-JSON.
 pub(super) async fn one(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,
     Path(id): Path<String>,
 ) -> Answer {
-    let telemetry = &admin.subject.telemetry;
-    let trace = || telemetry.ring()?.get(TraceId::from_hex(&id).ok()?);
-    let (Some(mut trace), Some(resource)) = (trace(), telemetry.resource()) else {
-        let message =
-            "no such trace: the oldest traces are dropped when there are too many (limits.traces)";
-        return Err(Refusal::not_found(message));
-    };
+    let mut trace = find(&admin, &id)?;
+    let resource = admin.subject.telemetry.resource().ok_or_else(gone)?;
     let backends: HashMap<String, String> = trace.spans.iter().filter_map(backend_of).collect();
     let own = otlp_json::traces(resource, std::mem::take(&mut trace.spans));
     let own = Json::parse(own.into(), NESTING)

@@ -243,6 +243,42 @@ async fn content_has_its_sizes_and_only_operators_read_it() {
     let seen = get(&path, VIEWER).await;
     assert_eq!(seen["content"].as_array().unwrap().len(), 3);
     assert!(!seen.to_string().contains("text\":\"{") && seen["content"][2]["bytes"] == 120_024);
+    // The exported trace lacks the long result, and says so.
+    let export = async |token: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str())];
+        let path = format!("{path}/recording");
+        scene.send(http::Method::GET, &path, &headers, "").await
+    };
+    assert_eq!(export(VIEWER).await.status, StatusCode::FORBIDDEN);
+    let text = export(TOKEN).await.text;
+    let lines: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [head, of_client, of_server, lost, end] = &lines[..] else {
+        panic!("{text}")
+    };
+    assert!(head["servers"]["files"].is_object());
+    assert_eq!(
+        (&of_client["endpoint"], &of_server["server"]),
+        (&"/mcp".into(), &"files".into())
+    );
+    assert_eq!(of_server["cause"], of_client["exchange"]);
+    assert_eq!(
+        of_client["masked"],
+        serde_json::json!(["/params/arguments/token"])
+    );
+    let sent = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x__read","arguments":{"a":1,"token":"[masked]"}}}"#;
+    assert_eq!(of_client["text"], sent);
+    assert_eq!(
+        lost["lost"],
+        serde_json::json!({"messages": 1, "bytes": 120_024})
+    );
+    assert_eq!(
+        end["end"],
+        serde_json::json!({"reason": "trace", "whole": false, "messages": 2})
+    );
 }
 
 #[tokio::test]

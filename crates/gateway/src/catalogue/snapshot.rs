@@ -156,6 +156,13 @@ impl Snapshot {
         withheld.any(|(server, name)| *server == backend && **name == *original)
     }
 
+    /// The withheld entry with this name of its server.
+    pub(crate) fn find_withheld(&self, original: &str) -> Option<(BackendId, String)> {
+        let mut withheld = self.withheld.iter();
+        let (backend, name) = withheld.find(|(_, name)| **name == *original)?;
+        Some((*backend, name.to_string()))
+    }
+
     /// Whether a template of this server can have produced `uri`, which is the server's own name
     /// for a resource.
     pub(crate) fn explains(&self, uri: &str, backend: BackendId) -> bool {

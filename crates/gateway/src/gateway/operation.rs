@@ -175,10 +175,13 @@ impl Gateway {
             let only = everything.only()?;
             Some((only.id, only.naming.original(&name)?.to_owned()))
         };
+        let list = self.newest_list(&everything, kind);
+        let whole = list.as_ref().map(ListView::whole);
         let found = aliased().or(listed).or_else(prefixed).or_else(only);
+        // A withheld entry has no name for clients, which is its own one unless it has a prefix.
+        let found = found.or_else(|| whole?.find_withheld(&name));
         let is_held = |(backend, original): &(BackendId, String)| {
-            let list = self.newest_list(&everything, kind);
-            list.is_some_and(|list| list.whole().withholds(*backend, original))
+            whole.is_some_and(|whole| whole.withholds(*backend, original))
         };
         match context.gate.get() {
             None if is_hidden => context.refused_by(FILTER),

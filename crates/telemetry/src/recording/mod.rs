@@ -15,4 +15,5 @@ pub use format::{
     To, VERSION, line,
 };
 pub use scribe::{Full, Scribe};
+pub(crate) use tap::Item;
 pub use tap::{Batch, Captured, Captures, Party, Selection, Tap, fresh_number};

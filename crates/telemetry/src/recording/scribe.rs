@@ -95,6 +95,17 @@ impl Scribe {
         }
     }
 
+    /// A scribe whose microsecond 0 was at `started`, without a limit, and that moment by the steady
+    /// clock of its messages.
+    pub(crate) fn of_past(started: SystemTime) -> (Self, Instant) {
+        let scribe = Self {
+            started,
+            ..Self::new(u64::MAX, false)
+        };
+        let began = scribe.began;
+        (scribe, began)
+    }
+
     /// The wall time of microsecond 0.
     #[must_use]
     pub fn started(&self) -> SystemTime {
@@ -194,7 +205,7 @@ impl Scribe {
             whole: self.is_whole,
             messages: self.messages,
         };
-        let us = self.micros(Instant::now());
+        let us = self.micros(Instant::now()).max(self.last);
         self.put(&End { us, end })
     }
 

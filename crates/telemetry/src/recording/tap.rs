@@ -145,7 +145,7 @@ struct Active {
 
 /// An entry of the queue.
 #[derive(Debug)]
-pub(super) enum Item {
+pub(crate) enum Item {
     Message(Box<Captured>),
     /// The value of a header that the edge adds after it has given the message to the tap.
     Secret(Bytes),
@@ -278,8 +278,8 @@ impl Queue {
 /// Messages that were taken from the queue, and the loss after them.
 #[derive(Debug, Default)]
 pub struct Batch {
-    pub(super) items: Vec<(Instant, Item)>,
-    pub(super) lost: Loss,
+    pub(crate) items: Vec<(Instant, Item)>,
+    pub(crate) lost: Loss,
 }
 
 impl Batch {

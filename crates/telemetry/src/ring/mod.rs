@@ -5,6 +5,7 @@
 
 mod outcome;
 mod query;
+mod recorded;
 #[cfg(test)]
 pub(crate) mod tests;
 mod trace;

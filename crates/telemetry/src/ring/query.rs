@@ -8,9 +8,10 @@ use fanlight_protocol::Method;
 use opentelemetry::trace::TraceId;
 
 use super::{Attempts, Entry, Ring, Side, Trace, TraceContent, TraceOutcome};
+use crate::client_name::ClientName;
 use crate::error_type::ErrorType;
 use crate::names::Kind;
-use crate::record::Record;
+use crate::record::{OptionalFields, Record};
 use crate::subject::Subject;
 
 /// A filter of traces; all given conditions must hold.
@@ -242,7 +243,7 @@ impl Records {
 
     fn side(&self) -> Option<Side> {
         let (span, error) = self.failure()?;
-        if span.has_gate() {
+        if span.has_optional(|fields| fields.gate.is_some()) {
             return Some(Side::Gateway);
         }
         let to_server =
@@ -260,7 +261,8 @@ impl Records {
     }
 
     fn has_ended(&self) -> bool {
-        self.request().is_some_and(|span| !span.asks_for_input())
+        self.request()
+            .is_some_and(|span| !span.has_optional(|fields| fields.issued.is_some()))
     }
 
     fn to_trace(&self, id: TraceId) -> Trace {
@@ -294,20 +296,9 @@ impl Record {
         self.fields.lock().error.filter(|_| !probes)
     }
 
-    fn has_gate(&self) -> bool {
+    fn has_optional(&self, is_set: impl FnOnce(&OptionalFields) -> bool) -> bool {
         let fields = self.fields.lock();
-        fields
-            .optional
-            .as_ref()
-            .is_some_and(|optional| optional.gate.is_some())
-    }
-
-    fn asks_for_input(&self) -> bool {
-        let fields = self.fields.lock();
-        fields
-            .optional
-            .as_ref()
-            .is_some_and(|optional| optional.issued.is_some())
+        fields.optional.as_deref().is_some_and(is_set)
     }
 
     /// The times during which the span waited for a person.
@@ -346,20 +337,18 @@ impl Record {
     }
 
     fn is_of_client(&self, text: &str) -> bool {
-        let (fields, text) = (self.fields.lock(), text.to_lowercase());
-        let has =
-            |given: Option<&str>| given.is_some_and(|given| given.to_lowercase().contains(&text));
-        fields
-            .client
-            .as_ref()
-            .is_some_and(|client| has(client.name()) || has(client.version()))
+        let text = text.to_lowercase();
+        self.has_client(|client| {
+            let mut given = [client.name(), client.version()].into_iter().flatten();
+            given.any(|given| given.to_lowercase().contains(&text))
+        })
     }
 
     fn is_of_principal(&self, name: &str) -> bool {
-        self.fields
-            .lock()
-            .client
-            .as_ref()
-            .is_some_and(|client| client.principal() == Some(name))
+        self.has_client(|client| client.principal() == Some(name))
+    }
+
+    fn has_client(&self, is_meant: impl FnOnce(&ClientName) -> bool) -> bool {
+        self.fields.lock().client.as_deref().is_some_and(is_meant)
     }
 }

@@ -60,7 +60,7 @@ pub struct TraceContent {
     /// How many of these bytes were not kept.
     pub left_out: usize,
     /// The kept bytes, with secrets.
-    raw: Arc<str>,
+    pub(super) raw: Arc<str>,
 }
 
 impl TraceContent {

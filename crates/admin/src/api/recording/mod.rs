@@ -9,15 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, Path, State};
 use axum::response::IntoResponse as _;
+use fanlight_canonical::DEFAULT_PATH;
 use fanlight_telemetry::recording::{Scribe, Selection};
 use futures_util::stream::{StreamExt as _, unfold};
 use http::HeaderName;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::Deserialize;
+use tokio::task::spawn_blocking;
 
-use super::{Answer, body, stream};
+use super::{Answer, body, stream, traces};
 use crate::Admin;
 use crate::access::{About, require_json};
 use crate::operator::Operator;
@@ -26,6 +28,8 @@ use running::Running;
 
 /// The size of a recording if the request names none, and the largest one, in bytes.
 const SIZES: (u64, u64) = (64 << 20, 1 << 30);
+/// The type of a recording.
+const LINES: &str = "application/x-ndjson";
 /// The longest recording.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
@@ -81,13 +85,39 @@ pub(crate) async fn answer(
         Some((Ok::<_, Infallible>(lines), running))
     });
     let headers = [
-        (CONTENT_TYPE, "application/x-ndjson"),
+        (CONTENT_TYPE, LINES),
         (CACHE_CONTROL, "no-store"),
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     let mut response = (headers, Body::from_stream(lines.boxed())).into_response();
     response.extensions_mut().insert(About(about));
     Ok(response)
+}
+
+/// One trace as a recording.
+pub(crate) async fn of_trace(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
+    let trace = traces::find(&admin, &id)?;
+    let (mut scribe, batch) = trace.recorded(DEFAULT_PATH).ok_or_else(|| {
+        Refusal::new(
+            http::StatusCode::CONFLICT,
+            "the content of this trace was not kept",
+        )
+    })?;
+    let servers = trace.summary().map(|summary| summary.backends);
+    let selection = Selection {
+        servers: servers.into_iter().flatten().map(Into::into).collect(),
+        ..Selection::default()
+    };
+    let head = head::head(&admin, &selection, scribe.started()).await;
+    let lines = spawn_blocking(move || {
+        scribe.configure(admin.subject.operations.configured_values());
+        let mut lines = scribe.head(head);
+        lines.extend(scribe.lines(batch).0);
+        lines.extend(scribe.end("trace"));
+        lines
+    });
+    let lines = lines.await.unwrap_or_default();
+    Ok(([(CONTENT_TYPE, LINES)], lines).into_response())
 }
 
 impl Asked {
