@@ -184,7 +184,7 @@ async fn calls_are_on_record_by_default() {
         .find(|line| line.contains("files/break"))
         .unwrap();
     assert!(
-        row.contains("key#ann") && row.split_whitespace().nth(3) == Some("1"),
+        row.contains("key#ann") && row.split_whitespace().nth(4) == Some("1"),
         "{used}"
     );
     // The test changes one line.
@@ -906,4 +906,49 @@ async fn page_reads_the_records_of_all_processes_with_the_same_configuration() {
     )
     .await;
     assert!(shown.contains(r#""item":"break""#), "{shown}");
+}
+
+#[tokio::test]
+async fn lean_list_has_the_tools_that_clients_of_the_endpoint_have_called() {
+    let endpoints = r#","endpoints":{"/mcp":{},"/mcp/other":{}}"#;
+    let scene = Scene::start(r#""required":true"#, endpoints).await;
+    let app = r#"{"name":"show","inputSchema":{"type":"object"},"_meta":{"ui":{"resourceUri":"ui://a/b"}}}"#;
+    let tool = |name: &str| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#);
+    let tools = ["look", "break", "fail"].map(tool).join(",");
+    let list = scene.backend.list("tools", &format!("{tools},{app}"));
+    scene.backend.on("tools/list", list);
+    for tool in ["look", "look"] {
+        scene.call(ANN, &call(tool)).await;
+    }
+    let suggest = async |endpoint: &str, more: &[&str]| {
+        let mut command = fanlight();
+        command
+            .args(["lean", "suggest", "--endpoint", endpoint])
+            .args(more);
+        let admin = format!("http://{}", scene.gateway.admin);
+        command.args(["--admin", &admin, "--config"]);
+        command.arg(scene.folder.path().join("fanlight.json"));
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let found: serde_json::Value =
+        serde_json::from_str(&suggest("/mcp", &["--json"]).await).unwrap();
+    let always = &found["configuration"]["endpoints"]["/mcp"]["lean"]["always"];
+    assert_eq!(*always, serde_json::json!(["files/look"]), "{found}");
+    assert_eq!(
+        found["uncalled"],
+        serde_json::json!(["files/break", "files/fail", "files/show"])
+    );
+    let saved = tool("break").len() + tool("fail").len();
+    assert_eq!(found["savedBytes"], saved, "{found}");
+    // At the other endpoint nobody has called anything.
+    let text = suggest("/mcp/other", &[]).await;
+    assert!(
+        text.contains(r#""always": []"#) && text.contains("files/fail"),
+        "{text}"
+    );
+    assert!(!text.contains("files/look"), "{text}");
+    let table = suggest("/mcp", &[]).await;
+    assert!(table.contains(&format!("{saved} of ")), "{table}");
 }

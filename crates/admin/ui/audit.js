@@ -69,8 +69,8 @@ function lines(all) {
 }
 
 function uses(all) {
-  const heads = ["Day", "Who", "What", ...["Calls", "Errors", "Refused", "Bytes", "≈ Tokens"].map((text) => ({ text, class: "right" }))];
+  const heads = ["Day", "Who", "Client, as it says", "What", ...["Calls", "Errors", "Refused", "Bytes", "≈ Tokens"].map((text) => ({ text, class: "right" }))];
   return table("Use", heads, all.map((one) => h("tr", null,
-    h("th", { scope: "row" }, one.day), h("td", { class: "words" }, one.principal || "–"), h("td", { class: "words" }, one.what),
+    h("th", { scope: "row" }, one.day), [one.principal || "–", one.client || "–", one.what].map((text) => h("td", { class: "words" }, text)),
     ...[one.calls, one.errors, one.refused, one.responseBytes, one.estimatedTokens].map((value) => numberCell(value, count(value))))));
 }

@@ -42,7 +42,7 @@ pub fn command(command: &AuditCommand, common: &CommonArgs) -> Result<(), Failur
     }
 }
 
-fn records(config: &Config) -> Result<Vec<LedgerFiles>, Failure> {
+pub(crate) fn records(config: &Config) -> Result<Vec<LedgerFiles>, Failure> {
     let records: Vec<_> = record::files(config)
         .into_iter()
         .filter(|record| !record.all().is_empty())
@@ -175,36 +175,26 @@ fn used(args: &AuditFilterArgs, records: &[LedgerFiles]) -> Result<(), Failure> 
         out::json(&format!("{:#}", json!({ "usage": rows })));
         return Ok(());
     }
-    let row = |(
-        UseKey {
-            day,
-            principal,
-            what,
-        },
-        row,
-    ): (&UseKey, &Use)| {
-        let Use {
-            calls,
-            errors,
-            refused,
-            ..
-        } = row;
+    let row = |(key, row): (&UseKey, &Use)| {
+        let texts = [
+            key.day.clone(),
+            plain(&key.principal, 40),
+            plain(&key.client, 30),
+            plain(&key.what, 60),
+        ];
         let numbers = [
-            *calls,
-            *errors,
-            *refused,
+            row.calls,
+            row.errors,
+            row.refused,
             row.response_bytes,
             row.estimated_tokens(),
         ];
-        let texts = [day.clone(), plain(principal, 40), plain(what, 60)];
-        texts
-            .into_iter()
-            .chain(numbers.map(|number| number.to_string()))
-            .collect()
+        let numbers = numbers.map(|number| number.to_string());
+        texts.into_iter().chain(numbers).collect()
     };
     table(
         &[
-            "DAY", "WHO", "WHAT", "CALLS", "ERRORS", "REFUSED", "BYTES", "~TOKENS",
+            "DAY", "WHO", "CLIENT", "WHAT", "CALLS", "ERRORS", "REFUSED", "BYTES", "~TOKENS",
         ],
         used.iter().map(row).collect(),
     );
@@ -213,7 +203,7 @@ fn used(args: &AuditFilterArgs, records: &[LedgerFiles]) -> Result<(), Failure> 
 
 fn as_json(key: &UseKey, row: &Use) -> serde_json::Value {
     json!({
-        "day": key.day, "principal": key.principal, "what": key.what, "calls": row.calls, "errors": row.errors,
+        "day": key.day, "principal": key.principal, "client": key.client, "what": key.what, "calls": row.calls, "errors": row.errors,
         "refused": row.refused, "requestBytes": row.request_bytes, "responseBytes": row.response_bytes,
         "estimatedTokens": row.estimated_tokens(),
     })

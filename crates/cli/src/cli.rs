@@ -128,6 +128,11 @@ pub enum Command {
         #[command(subcommand)]
         command: AuditCommand,
     },
+    /// Suggest a lean list of tools for an endpoint
+    Lean {
+        #[command(subcommand)]
+        command: LeanCommand,
+    },
     /// Approve the current definitions of tools, prompts and templates, and write them to the file
     /// of `pins`
     Pin(PinArgs),
@@ -200,6 +205,24 @@ pub struct CheckArgs {
     /// server.js`
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "url")]
     pub command: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LeanCommand {
+    /// Suggest the tools to list always: those that clients have called, by the audit log
+    Suggest(LeanSuggestArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct LeanSuggestArgs {
+    /// Path of the endpoint
+    #[arg(long, value_name = "PATH", default_value = "/mcp")]
+    pub endpoint: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub admin: AdminArgs,
 }
 
 #[derive(Debug, Args)]

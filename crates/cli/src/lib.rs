@@ -23,6 +23,7 @@ pub mod judge;
 pub mod judge_command;
 pub mod keys;
 pub mod known_lists;
+pub mod lean_command;
 pub mod list_state;
 pub mod listeners;
 pub mod log;

@@ -23,7 +23,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use fanlight_cli::cli::{
-    CallCommand, Cli, Command, EndpointArgs, ListTarget, LoginArgs, LogoutArgs, RunCommand,
+    CallCommand, Cli, Command, EndpointArgs, LeanCommand, ListTarget, LoginArgs, LogoutArgs,
+    RunCommand,
 };
 use fanlight_cli::failure::Failure;
 use fanlight_cli::inspect::Checked;
@@ -32,8 +33,8 @@ use fanlight_cli::login::{self, Browser};
 use fanlight_cli::observe::Admin;
 use fanlight_cli::out::{complain, say};
 use fanlight_cli::{
-    add, audit_command, configuration, connect, demo, import, inspect, judge_command, keys, log,
-    manual, observe, pin_command, policy_command, witness,
+    add, audit_command, configuration, connect, demo, import, inspect, judge_command, keys,
+    lean_command, log, manual, observe, pin_command, policy_command, witness,
 };
 use fanlight_telemetry::Telemetry;
 use short_lived::with_assembly;
@@ -173,6 +174,13 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
                 return Ok(());
             }
         }
+        Some(Command::Lean {
+            command: LeanCommand::Suggest(args),
+        }) => {
+            if in_runtime(lean_command::suggest_for_running(args, common))? {
+                return Ok(());
+            }
+        }
         Some(Command::Call(args)) => {
             let ran = in_runtime(async {
                 let Some(admin) = Admin::for_command(&args.admin, common).await? else {
@@ -253,6 +261,14 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             }) => {
                 with_assembly(&loaded.config, async |assembly| {
                     inspect::list(&assembly.gateway, &wanted(&what, json, &endpoint)).await
+                })
+                .await
+            }
+            Some(Command::Lean {
+                command: LeanCommand::Suggest(args),
+            }) => {
+                with_assembly(&loaded.config, async |assembly| {
+                    lean_command::suggest(&assembly.gateway, &args, &cli.common).await
                 })
                 .await
             }

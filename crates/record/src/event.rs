@@ -1,10 +1,7 @@
 //! The interface for recording events in the audit log.
 
 use std::fmt;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fanlight_canonical::identity::{Identity, Principal};
@@ -12,7 +9,7 @@ use fanlight_canonical::{CallContext, Decidable, Endpoint, Item, Verdict};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_protocol::{Json, Method, Response};
 
-use crate::ledger::{Acknowledgement, NotWritten};
+pub use crate::ledger::{Acknowledged, NotRecorded};
 
 /// Records decisions in the audit log.
 pub trait Record: fmt::Debug + Send + Sync {
@@ -87,27 +84,6 @@ pub enum RequestEnd<'a> {
     /// went away before it could get this answer.
     NotRun(Option<&'a Response>),
 }
-
-/// Resolves once an event is recorded.
-#[derive(Debug)]
-pub struct Acknowledged(pub(crate) Acknowledgement);
-
-impl Future for Acknowledged {
-    type Output = Result<(), NotRecorded>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(cx)
-            .map(|answer| answer.map_err(|NotWritten| NotRecorded))
-    }
-}
-
-/// The error that an event could not be recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "this could not be recorded, so it was not carried out; ask the gateway's operator to look at the audit log"
-)]
-pub struct NotRecorded;
 
 /// The events in the audit log.
 #[derive(Clone, Debug)]

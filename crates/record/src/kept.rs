@@ -229,10 +229,7 @@ impl KeptRecord {
             outcome: "decided",
             ..entry()
         };
-        self.ledger
-            .add_durably(entry)
-            .map(|wait| Some(Acknowledged(wait)))
-            .map_err(|_| NotRecorded)
+        self.ledger.add_durably(entry).map(Some)
     }
 
     /// Adds the end of a request.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use fanlight_record::ledger::{Filter, LedgerFiles, Unreadable, UseKey, read, usage};
+use fanlight_record::ledger::{Filter, LedgerFiles, Unreadable, Use, UseKey, read, usage};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tracing::warn;
@@ -45,6 +45,8 @@ answers! {
         day: String,
         /// The issuer, `#` and the subject; empty for clients that are not authenticated.
         principal: String,
+        /// The name and version that the client declares, which nothing proves.
+        client: String,
         /// `server/item`, or the method of a request without an item.
         what: String,
         calls: u64,
@@ -53,7 +55,7 @@ answers! {
         refused: u64,
         request_bytes: u64,
         response_bytes: u64,
-        /// The estimated number of the results' tokens for a model: a quarter of their bytes.
+        /// The estimated number of the results' tokens for a model: their bytes by 4.3.
         estimated_tokens: u64,
     }
 }
@@ -99,17 +101,11 @@ pub(super) async fn used(State(admin): State<Arc<Admin>>, query: Query) -> Answe
         }));
     };
     let table = reading(move || usage(&files, &filter)).await?;
-    let row = |(
-        UseKey {
-            day,
-            principal,
-            what,
-        },
-        row,
-    ): (UseKey, fanlight_record::ledger::Use)| UsageRow {
-        day,
-        principal,
-        what,
+    let row = |(key, row): (UseKey, Use)| UsageRow {
+        day: key.day,
+        principal: key.principal,
+        client: key.client,
+        what: key.what,
         calls: row.calls,
         errors: row.errors,
         refused: row.refused,

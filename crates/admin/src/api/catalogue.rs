@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use axum::extract::State;
 use fanlight_gateway::catalogue::{ListKind, ListView};
+use fanlight_protocol::json::estimated_tokens;
 
 use super::endpoints::endpoint_at;
 use super::{Answer, Query};
@@ -16,21 +17,12 @@ use crate::values::{Verbatim, moment};
 answers! {
     /// The requested merged lists.
     pub(crate) struct Catalogue {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        tools: Option<List>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        resources: Option<List>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        resource_templates: Option<List>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        prompts: Option<List>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        skills: Option<List>,
+    } + optional {
+        tools: List,
+        resources: List,
+        resource_templates: List,
+        prompts: List,
+        skills: List,
     }
 
     /// A list.
@@ -49,6 +41,10 @@ answers! {
         /// The server's own name or URI.
         #[cfg_attr(test, schema(value_type = Option<String>))]
         original: Option<Verbatim>,
+        /// The size of the text that clients receive.
+        bytes: usize,
+        /// The estimated number of its tokens for a model: its bytes by 4.3.
+        estimated_tokens: usize,
         /// The text that clients receive.
         #[cfg_attr(test, schema(value_type = serde_json::Value))]
         entry: Verbatim,
@@ -70,14 +66,11 @@ answers! {
         /// `ok`, `timeout`, `unauthorized`, `unreachable` or `error`.
         outcome: &'static str,
         reason: Option<String>,
+    } + optional {
         /// True if the entries were listed before the server failed.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        stale: Option<bool>,
+        stale: bool,
         /// When the server was asked, if the entries are from `stateDir`.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(test, schema(nullable = false))]
-        as_of_ms: Option<f64>,
+        as_of_ms: f64,
     }
 }
 
@@ -122,6 +115,8 @@ fn list(snapshot: &ListView, kept: &HashMap<String, SystemTime>) -> List {
         backend: snapshot.backend_of(entry).to_owned(),
         key: entry.key.clone().map(Verbatim),
         original: entry.original.clone().map(Verbatim),
+        bytes: entry.visible.bytes().len(),
+        estimated_tokens: estimated_tokens(entry.visible.bytes().len()),
         entry: Verbatim((*entry.visible).clone()),
     });
     let collisions = snapshot.collisions().iter().map(|collision| Collision {

@@ -146,6 +146,11 @@ pub(super) fn operations() -> Vec<Operation> {
         .text("id", "The id of the trace: 32 hexadecimal digits")
         .answer::<texts::Otlp>(200, "The trace")
         .error(404, "There is no such trace, or it was dropped"),
+    get("/api/traces/{id}/recording", "record_trace", "One trace as a recording, as far as its content was kept.")
+        .text("id", "The id of the trace: 32 hexadecimal digits")
+        .lines("The lines of the recording (docs/recordings.md)")
+        .error(404, "There is no such trace, or it was dropped")
+        .error(409, "No content of the trace was kept"),
     get("/api/content", "content", "Which calls keep their content, and the times during which operators keep more.")
         .answer::<content::Contents>(200, "The level and the times"),
     post("/api/content", "keep_content", "Keeps the content of calls of this process for a time.")

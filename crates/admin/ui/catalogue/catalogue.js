@@ -5,7 +5,7 @@ import { badge, empty, fill, h } from "../dom.js";
 import { clock, plural } from "../format.js";
 import { element, member } from "../json.js";
 import { interval } from "../live.js";
-import { entryDetail } from "./entry.js";
+import { cost, entryDetail } from "./entry.js";
 import { Tree } from "./tree.js";
 
 const KINDS = [["tools", "Tools"], ["resources", "Resources"], ["resourceTemplates", "Templates"], ["prompts", "Prompts"]];
@@ -44,6 +44,7 @@ export async function catalogue(main, { signal, query, rest: [kind = "tools", ke
     choice,
     h("nav", { class: "tabs", "aria-label": "Lists" }, KINDS.map(([id, name]) =>
       h("a", { href: to(id), "aria-current": id === current ? "true" : null }, name, " ", h("span", { class: "count" }, lists[id].entries.length)))),
+    entries.length > 0 ? h("p", { class: "note" }, `${plural(entries.length, "definition")}: ${cost(entries)}`) : null,
     problems(lists[current]),
     h("div", { class: key === undefined && entries.length > 0 ? "catalogue" : "catalogue chosen" },
       h("div", { class: "side" }, h("div", { class: "field" }, h("label", { for: "c-search" }, "Search"), search, found), tree.element),

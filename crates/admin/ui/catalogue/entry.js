@@ -1,6 +1,7 @@
 // One entry of the catalogue: its server's description, and a form to try it.
 
 import { fill, h } from "../dom.js";
+import { count, size } from "../format.js";
 import { words } from "../form/schema.js";
 import { member, view } from "../json.js";
 import { runner } from "../call/runner.js";
@@ -16,7 +17,7 @@ export function entryDetail(one, kind, raw, { endpoint, signal, given, back }) {
     typeof entry.title === "string" ? h("p", { class: "strong" }, words(entry.title)) : null,
     h("p", { class: "row" }, h("a", { class: "chip", href: `#/servers/${encodeURIComponent(one.backend)}` }, one.backend),
       one.original !== one.key ? h("span", { class: "note" }, "its server calls it ", h("span", { class: "mono" }, one.original)) : null,
-      hints(entry.annotations)),
+      hints(entry.annotations), h("span", { class: "note" }, cost([one]))),
     typeof entry.description === "string" ? h("p", { class: "description" }, words(entry.description)) : null,
     run ? h("section", { class: "try" }, h("h3", null, "Try it"), run) : null,
     kind === "tools" && entry.outputSchema ? fold("Output schema", member(raw, "outputSchema")) : null,
@@ -24,6 +25,12 @@ export function entryDetail(one, kind, raw, { endpoint, signal, given, back }) {
     meta ? fold("_meta", meta) : null,
     fold("The entry as clients receive it", raw),
   ];
+}
+
+/** What definitions cost a client. */
+export function cost(entries) {
+  const sum = (of) => entries.reduce((all, one) => all + of(one), 0);
+  return `${size(sum((one) => one.bytes))}, about ${count(sum((one) => one.estimatedTokens))} tokens`;
 }
 
 /** A foldable JSON text, rendered when it is opened, since a schema may be large. */

@@ -8,7 +8,8 @@ use clap::{Args, Subcommand};
 pub enum AuditCommand {
     /// Show who called what, newest first
     Query(AuditQueryArgs),
-    /// Show how often each client used each tool, by day
+    /// Show how often each client used each tool, by day, principal and the name that the client
+    /// declares
     Usage(AuditUsageArgs),
     /// Verify that the audit log is unchanged; otherwise exit status 1 and the first changed line
     Verify {

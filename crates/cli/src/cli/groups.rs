@@ -50,6 +50,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
             "policy",
             "pin",
             "audit",
+            "lean",
         ],
     ),
     ("Shell", &["completions", "man"]),

@@ -85,7 +85,7 @@ pub(super) fn print_response(response: &Response, json: bool) -> Result<(), Fail
 
 /// [`call`] through a running gateway.
 pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure> {
-    let list = async || of_running(admin, ListKind::Tools, &args.endpoint).await;
+    let list = async || of_running(admin, ListKind::Tools, args.endpoint.path()).await;
     let schema = if has_pairs(&args.arguments) {
         list()
             .await?

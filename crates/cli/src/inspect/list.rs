@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::{Entry, ListKind, ListView};
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
+use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder, estimated_tokens};
 use fanlight_protocol::visible::plain;
 
 use crate::cli::{EndpointArgs, Listed};
@@ -53,19 +53,22 @@ pub async fn list(gateway: &Gateway, wanted: &Wanted<'_>) -> Result<(), Failure>
 pub async fn list_of_running(admin: &Admin, wanted: &Wanted<'_>) -> Result<(), Failure> {
     let mut lists = Vec::new();
     for kind in wanted.kinds() {
-        lists.push((*kind, of_running(admin, *kind, wanted.endpoint).await?));
+        lists.push((
+            *kind,
+            of_running(admin, *kind, wanted.endpoint.path()).await?,
+        ));
     }
     print_all(&lists, wanted.json)
 }
 
 /// A list of a running gateway.
-pub(super) async fn of_running(
+pub(crate) async fn of_running(
     admin: &Admin,
     kind: ListKind,
-    endpoint: &EndpointArgs,
+    endpoint: Option<&str>,
 ) -> Result<List, Failure> {
     let mut query = vec![("kind", kind.member().to_owned())];
-    query.extend(endpoint.path().map(|path| ("endpoint", path.to_owned())));
+    query.extend(endpoint.map(|path| ("endpoint", path.to_owned())));
     let answer = admin.get("/api/catalogue", &query).await?;
     let answer = Json::parse(answer, MAX_NESTING).map_err(Failure::other)?;
     Ok(List::read(
@@ -104,18 +107,20 @@ pub(super) fn print_all(lists: &[(ListKind, List)], json: bool) -> Result<(), Fa
 
 /// A merged list to show.
 #[derive(Default)]
-pub(super) struct List {
-    entries: Vec<Shown>,
+pub(crate) struct List {
+    pub(crate) entries: Vec<Shown>,
     /// Notes on entries whose URI another server has, too.
     collisions: Vec<String>,
     /// The missing servers with reasons.
     missing: Vec<String>,
 }
 
-struct Shown {
-    key: String,
-    backend: String,
-    visible: Arc<Json>,
+pub(crate) struct Shown {
+    pub(crate) key: String,
+    pub(crate) backend: String,
+    /// The server's own name or URI.
+    pub(crate) original: String,
+    pub(crate) visible: Arc<Json>,
 }
 
 impl Shown {
@@ -128,19 +133,23 @@ impl Shown {
         Self {
             key,
             backend: String::new(),
+            original: String::new(),
             visible: Arc::new(entry),
         }
     }
 }
 
 impl List {
-    fn of(snapshot: &ListView) -> Self {
-        let shown = |entry: &Entry| Shown {
-            key: entry
-                .key
+    pub(crate) fn of(snapshot: &ListView) -> Self {
+        let text = |name: &Option<Json>| {
+            let text = name
                 .as_ref()
-                .and_then(|key| Some(key.as_str()?.into_owned()))
-                .unwrap_or_default(),
+                .and_then(|name| Some(name.as_str()?.into_owned()));
+            text.unwrap_or_default()
+        };
+        let shown = |entry: &Entry| Shown {
+            key: text(&entry.key),
+            original: text(&entry.original),
             backend: snapshot.backend_of(entry).to_owned(),
             visible: Arc::clone(&entry.visible),
         };
@@ -194,6 +203,7 @@ impl List {
         let shown = |entry: &Json| Shown {
             key: text(entry, "key").unwrap_or_default(),
             backend: text(entry, "backend").unwrap_or_default(),
+            original: text(entry, "original").unwrap_or_default(),
             visible: Arc::new(entry.get("entry").unwrap_or_else(Json::null)),
         };
         let collision = |one: &Json| {
@@ -251,7 +261,13 @@ fn print(kind: ListKind, list: &List) {
         ListKind::Skills if list.entries.is_empty() => return,
         ListKind::Skills => ("SKILLS", "URI"),
     };
-    say!("{title} ({})", list.entries.len());
+    let cost = |entry: &Shown| entry.visible.bytes().len();
+    let bytes: usize = list.entries.iter().map(cost).sum();
+    say!(
+        "{title} ({}: {bytes} bytes, about {} tokens)",
+        list.entries.len(),
+        estimated_tokens(bytes)
+    );
     if !list.entries.is_empty() {
         let cells = |index: usize| {
             list.entries
@@ -259,9 +275,15 @@ fn print(kind: ListKind, list: &List) {
                 .map(|entry| row(entry)[index].clone())
                 .collect()
         };
+        let numbers = |heading, of: &dyn Fn(&Shown) -> usize| {
+            let cells = list.entries.iter().map(|entry| of(entry).to_string());
+            Column::numbers(heading, cells.collect())
+        };
         let columns = [
             Column::whole(key, cells(0)),
             Column::whole("SERVER", cells(1)),
+            numbers("BYTES", &cost),
+            numbers("~TOKENS", &|entry| estimated_tokens(cost(entry))),
             Column::words("DESCRIPTION", cells(2)),
         ];
         say!(

@@ -32,6 +32,7 @@ pub use diff::DirectCall;
 pub(crate) use endpoint::sign_in_at;
 pub use endpoint::{call_at, list_at};
 pub use failures::complain;
+pub(crate) use list::{List, of_running};
 pub use list::{Wanted, list, list_of_running};
 pub use trace_test::{trace_test, trace_test_at};
 pub use validate::validate;

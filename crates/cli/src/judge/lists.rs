@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::Revision;
+use fanlight_protocol::json::estimated_tokens;
 use serde_json::{Map, Value};
 
 use crate::judge::client::Client;
 use crate::judge::observed::{Observed, shortened};
 use crate::judge::peer::{Answer, Broken};
-use crate::judge::report::{EntryReport, ListReport, tokens};
+use crate::judge::report::{EntryReport, ListReport};
 use crate::judge::rules;
 use crate::judge::shape::{Shape, check_shape};
 
@@ -136,11 +137,11 @@ fn judge(
         report.entries.push(EntryReport {
             key: shortened(key),
             bytes,
-            tokens: tokens(bytes),
+            tokens: estimated_tokens(bytes),
             problems,
         });
     }
-    report.tokens = tokens(report.bytes);
+    report.tokens = estimated_tokens(report.bytes);
     let of_list = || list.method().as_str().to_owned();
     if report.tokens > MANY_TOKENS && list == ListKind::Tools {
         let what = "The list of tools is long: it takes a large part of a model's context in every conversation.";

@@ -257,8 +257,3 @@ fn shown_url(url: &str) -> String {
         |url| url.origin().ascii_serialization(),
     )
 }
-
-/// Estimates the tokens for a model: four bytes of English text or JSON are about one.
-pub(crate) fn tokens(bytes: usize) -> usize {
-    bytes.div_ceil(4)
-}

@@ -23,6 +23,6 @@ pub use checkpoint::{Checkpoint, CheckpointKey, InvalidCheckpoint, PublicKey};
 pub use entry::{Arguments, Entry, cut};
 pub use files::LedgerFiles;
 pub use query::{Filter, Unreadable, read};
-pub use usage::{Use, UseKey, usage};
+pub use usage::{Calls, Use, UseKey, calls, usage};
 pub use verify::{Verified, Wrong, verify};
-pub use writer::{Acknowledgement, Ledger, LedgerSettings, Mirror, NotWritten, Retention, Written};
+pub use writer::{Acknowledged, Ledger, LedgerSettings, Mirror, NotRecorded, Retention, Written};

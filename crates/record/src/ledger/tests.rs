@@ -400,8 +400,42 @@ fn newest_lines_that_are_wanted_are_found() {
             of_ann[1].1.refused,
             of_ann[0].1.estimated_tokens()
         ),
-        (1, 1, 100)
+        (1, 1, 93)
     );
+}
+
+#[test]
+fn called_tools_are_those_that_ran_since_the_oldest_line() {
+    let folder = TempDir::new().unwrap();
+    let settings = settings(folder.path());
+    let ledger = Ledger::open(settings.clone()).unwrap();
+    for (item, outcome, action) in [
+        ("ran", "ok", "tools/call"),
+        ("ran", "tool_error", "tools/call"),
+        ("refused", "refused", "tools/call"),
+        ("decided", "decided", "tools/call"),
+        ("read", "ok", "resources/read"),
+    ] {
+        let (endpoint, client) = (Some("/mcp".into()), Some("c/1".into()));
+        let action = Some(action.into());
+        ledger.add(Entry {
+            endpoint,
+            client,
+            action,
+            ..entry("ann", item, outcome)
+        });
+    }
+    ledger.end();
+    let found = calls(std::slice::from_ref(&settings.files)).unwrap();
+    let ran = ("/mcp".to_owned(), "files/ran".to_owned());
+    assert_eq!(found.tools.into_iter().collect::<Vec<_>>(), [ran]);
+    assert_eq!(found.since.unwrap().len(), "2026-11-25T21:03:11.204Z".len());
+    let used = usage(std::slice::from_ref(&settings.files), &filter()).unwrap();
+    let rows: Vec<_> = used
+        .iter()
+        .map(|(key, row)| (&*key.client, &*key.what, row.calls))
+        .collect();
+    assert!(rows.contains(&("c/1", "files/ran", 2)), "{rows:?}");
 }
 
 #[test]
@@ -441,7 +475,7 @@ async fn acknowledged_entry_is_in_the_file_and_one_that_cannot_be_written_is_not
     ledger.end();
     assert_eq!(
         ledger.add_durably(entry("ann", "t", "decided")).err(),
-        Some(NotWritten)
+        Some(NotRecorded)
     );
 }
 

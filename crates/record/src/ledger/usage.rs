@@ -1,24 +1,25 @@
 //! Usage statistics from the audit log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fanlight_protocol::Json;
+use fanlight_protocol::json::estimated_tokens;
 
 use crate::ledger::files::LedgerFiles;
 use crate::ledger::query::{Filter, Unreadable, each};
 
 /// The most rows of a usage table. Further usage is counted in one common row.
 const ROWS: usize = 10_000;
-/// About how many bytes of text are one token for a model.
-const BYTES_OF_TOKEN: u64 = 4;
 
-/// The key of a row: day, principal and item.
+/// The key of a row: day, principal, client and item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UseKey {
     /// The day, in UTC: `2026-11-25`.
     pub day: String,
     /// The principal; empty for clients that are not authenticated.
     pub principal: String,
+    /// The name and version that the client declares.
+    pub client: String,
     /// `server/item`, or the method of a request that names nothing.
     pub what: String,
 }
@@ -41,7 +42,7 @@ pub struct Use {
 impl Use {
     /// The estimated number of tokens of the results for a model.
     pub fn estimated_tokens(&self) -> u64 {
-        self.response_bytes / BYTES_OF_TOKEN
+        estimated_tokens(usize::try_from(self.response_bytes).unwrap_or(usize::MAX)) as u64
     }
 }
 
@@ -66,12 +67,7 @@ pub fn usage(
 }
 
 fn count(table: &mut BTreeMap<UseKey, Use>, line: &Json) {
-    let text = |member: &str| {
-        line.peek(member)
-            .and_then(|value| value.as_str())
-            .unwrap_or_default()
-            .into_owned()
-    };
+    let text = |member| text_of(line, member);
     let number = |member: &str| {
         line.get(member)
             .and_then(|value| u64::try_from(value.as_i64()?).ok())
@@ -90,13 +86,16 @@ fn count(table: &mut BTreeMap<UseKey, Use>, line: &Json) {
     let mut key = UseKey {
         day,
         principal: text("principal"),
+        client: text("client"),
         what,
     };
     if table.len() >= ROWS && !table.contains_key(&key) {
+        let others = || "others".to_owned();
         key = UseKey {
             day: key.day,
-            principal: "others".to_owned(),
-            what: "others".to_owned(),
+            principal: others(),
+            client: String::new(),
+            what: others(),
         };
     }
     let row = table.entry(key).or_default();
@@ -105,4 +104,41 @@ fn count(table: &mut BTreeMap<UseKey, Use>, line: &Json) {
     row.refused += u64::from(outcome == "refused");
     row.request_bytes += number("requestBytes");
     row.response_bytes += number("responseBytes");
+}
+
+/// The calls of tools on record.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    /// The time of the oldest line; `None` if there is none.
+    pub since: Option<String>,
+    /// The endpoint of each called tool, and its `server/item`.
+    pub tools: BTreeSet<(String, String)>,
+}
+
+/// The calls of tools that were carried out.
+///
+/// # Errors
+///
+/// If a file cannot be read.
+pub fn calls(records: &[LedgerFiles]) -> Result<Calls, Unreadable> {
+    let mut calls = Calls::default();
+    for path in records.iter().flat_map(LedgerFiles::all) {
+        each(&path, |line| {
+            let text = |member| text_of(&line, member);
+            let time = Some(text("time")).filter(|time| !time.is_empty());
+            calls.since = calls.since.take().into_iter().chain(time).min();
+            let has_run = !matches!(&*text("outcome"), "refused" | "not_run" | "decided");
+            if text("event") == "request" && text("action") == "tools/call" && has_run {
+                let tool = format!("{}/{}", text("server"), text("item"));
+                calls.tools.insert((text("endpoint"), tool));
+            }
+        })?;
+    }
+    Ok(calls)
+}
+
+/// The text of a member; empty if it has none.
+fn text_of(line: &Json, member: &str) -> String {
+    let value = line.peek(member).and_then(|value| value.as_str());
+    value.unwrap_or_default().into_owned()
 }

@@ -119,7 +119,7 @@ struct Shared {
 }
 
 /// The caller that waits until an entry is on the disk.
-type Waiting = Option<oneshot::Sender<Result<(), NotWritten>>>;
+type Waiting = Option<oneshot::Sender<Result<(), NotRecorded>>>;
 
 /// The waiting entries.
 #[derive(Debug, Default)]
@@ -131,22 +131,24 @@ struct Queue {
     is_ended: bool,
 }
 
-/// The error that an entry was not written.
+/// The error that an event could not be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the audit log cannot be written")]
-pub struct NotWritten;
+#[error(
+    "this could not be recorded, so it was not carried out; ask the gateway's operator to look at the audit log"
+)]
+pub struct NotRecorded;
 
 /// Resolves once an entry is on the disk.
 #[derive(Debug)]
-pub struct Acknowledgement(oneshot::Receiver<Result<(), NotWritten>>);
+pub struct Acknowledged(oneshot::Receiver<Result<(), NotRecorded>>);
 
-impl Future for Acknowledgement {
-    type Output = Result<(), NotWritten>;
+impl Future for Acknowledged {
+    type Output = Result<(), NotRecorded>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0)
             .poll(cx)
-            .map(|answer| answer.unwrap_or(Err(NotWritten)))
+            .map(|answer| answer.unwrap_or(Err(NotRecorded)))
     }
 }
 
@@ -205,13 +207,13 @@ impl Ledger {
     /// # Errors
     ///
     /// If too many entries wait.
-    pub fn add_durably(&self, entry: Entry<'_>) -> Result<Acknowledgement, NotWritten> {
+    pub fn add_durably(&self, entry: Entry<'_>) -> Result<Acknowledged, NotRecorded> {
         let (done, acknowledged) = oneshot::channel();
         self.send(entry, Some(done))?;
-        Ok(Acknowledgement(acknowledged))
+        Ok(Acknowledged(acknowledged))
     }
 
-    fn send(&self, entry: Entry<'_>, done: Waiting) -> Result<(), NotWritten> {
+    fn send(&self, entry: Entry<'_>, done: Waiting) -> Result<(), NotRecorded> {
         let entry = entry.prepare();
         let size = entry.size();
         let before = self.shared.waiting_bytes.fetch_add(size, Ordering::Relaxed);
@@ -220,7 +222,7 @@ impl Ledger {
             drop(queue);
             self.shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
             self.shared.lose(1);
-            return Err(NotWritten);
+            return Err(NotRecorded);
         }
         queue.is_urgent |= done.is_some();
         queue.entries.push((entry, done));
@@ -426,7 +428,7 @@ impl Writer {
                 self.complain(error);
             }
         }
-        let answer = outcome.map_err(|_| NotWritten);
+        let answer = outcome.map_err(|_| NotRecorded);
         for done in batch.into_iter().filter_map(|(_, done)| done) {
             // A caller that has gone does not wait.
             let _ = done.send(answer);

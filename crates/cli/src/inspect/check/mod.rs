@@ -15,6 +15,7 @@ use fanlight_config::{Config, Loaded, Severity};
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_gateway::{BackendId, Gateway};
 use fanlight_grants::oauth::Challenge;
+use fanlight_protocol::json::estimated_tokens;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::visible::plain;
 use fanlight_protocol::{Era, Json};
@@ -87,6 +88,8 @@ struct Server {
     version_of: Option<String>,
     /// The lengths of the counted lists, if clients see them; `None` if the server cannot be used.
     counts: Option<Vec<usize>>,
+    /// The size of the definitions of its tools in bytes, if clients see them.
+    tool_bytes: usize,
     /// The server's name, version and capabilities.
     summary: Option<String>,
     /// An explanation of the server's sessions.
@@ -179,6 +182,9 @@ impl Checked {
                             .map(|list| count(list, id))
                             .collect(),
                     );
+                    let tools = lists.first().into_iter().flat_map(|list| list.entries());
+                    let of_server = tools.filter(|entry| entry.backend == id && is_shown);
+                    server.tool_bytes = of_server.map(|entry| entry.visible.bytes().len()).sum();
                     server.summary = Some(summary(&description));
                     server.session = match status.era == Some(Era::Modern) {
                         true => authentication::about_processes(config, backend.name()),
@@ -324,7 +330,15 @@ impl Checked {
             };
             columns.push(Column::numbers(heading(*kind), each(&shown)));
         }
-        columns::narrow(&mut columns, &["TRANSPORT", "TEMPLATES"], width);
+        let of_tools = |server: &Server| server.tool_bytes;
+        let cost = |of: &dyn Fn(&Server) -> usize| each(&|server| of(server).to_string());
+        columns.push(Column::numbers("TOOL BYTES", cost(&of_tools)));
+        columns.push(Column::numbers(
+            "~TOKENS",
+            cost(&|server| estimated_tokens(of_tools(server))),
+        ));
+        let dropped = ["TOOL BYTES", "TRANSPORT", "TEMPLATES", "~TOKENS"];
+        columns::narrow(&mut columns, &dropped, width);
         columns::render(&columns, width)
     }
 
@@ -342,6 +356,8 @@ impl Checked {
                 "eras": server.eras,
                 "usable": server.counts.is_some(),
                 "counts": counts,
+                "toolBytes": server.tool_bytes,
+                "estimatedTokens": estimated_tokens(server.tool_bytes),
                 "summary": server.summary,
                 "session": server.session,
                 "versionOf": server.version_of,

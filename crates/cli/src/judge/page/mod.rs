@@ -38,7 +38,7 @@ pub fn page(report: &Report) -> String {
     );
     html.raw(
         "The server was asked directly, in each era of the protocol; none of its tools was called. Sizes are those of JSON \
-         without white space; tokens are estimated as a quarter of the bytes. Arguments of commands, and what a URL has behind its \
+         without white space; tokens are estimated as the bytes by 4.3. Arguments of commands, and what a URL has behind its \
          host, are left out.</p>\n</main>\n</body>\n</html>\n",
     );
     html.finish()
