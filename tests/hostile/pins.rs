@@ -156,7 +156,7 @@ async fn definition_that_has_changed_or_is_new_is_reached_by_no_request_until_it
             // Operators see both definitions, and approve one.
             let shown = admin(&gateway, "GET", "/api/pins").await;
             assert!(
-                shown.contains(r#""what":"text""#)
+                shown.contains(r#""what":"look""#)
                     && shown.contains("id_rsa")
                     && shown.contains(r#""what":"new""#),
                 "{shown}"
@@ -164,7 +164,7 @@ async fn definition_that_has_changed_or_is_new_is_reached_by_no_request_until_it
             let (is_same, report) = scene.pin(&["--check"]).await;
             assert!(
                 !is_same
-                    && report.contains("text: tool files/read")
+                    && report.contains("look: tool files/read")
                     && report.contains("new: tool files/send"),
                 "{report}"
             );
@@ -178,7 +178,7 @@ async fn definition_that_has_changed_or_is_new_is_reached_by_no_request_until_it
             assert!(member(&answer, "error").is_some(), "{answer}");
             // The report shows what has changed.
             let (_, report) = scene.pin(&["--check"]).await;
-            let (_, reasons) = report.split_once("text: tool files/read\n").unwrap();
+            let (_, reasons) = report.split_once("look: tool files/read\n").unwrap();
             let (is_ok, text) = scene.pin(&["approve", "files/read"]).await;
             let (_, told) = text.split_once("approved: tool files/read\n").unwrap();
             assert!(
@@ -406,7 +406,7 @@ async fn holds_and_approvals_are_in_the_record_and_hidden_text_is_shown() {
         "{lines}"
     );
     assert!(
-        lines.contains(r#""reason":"text""#) && lines.contains(r#""action":"tool""#),
+        lines.contains(r#""reason":"look""#) && lines.contains(r#""action":"tool""#),
         "{lines}"
     );
 }

@@ -211,7 +211,7 @@ const CALL: &str = r#""name":"ask","arguments":{"a":[1.0],"b":1}"#;
 #[tokio::test]
 async fn legacy_client_over_http_gets_the_recorded_bytes() {
     let mock = Mock::start(&legacy_recording(), &["--fast"]).await;
-    let session = LegacySession::open(mock.address).await;
+    let session = LegacySession::open_with(mock.address, NEWEST_LEGACY, ANSWERS).await;
     assert!(session.initialize_result.ends_with(r#""x-own":1}"#));
     let mut list = session
         .post(&legacy_request("\"l\"", "tools/list", ""))
@@ -271,6 +271,31 @@ async fn page_of_another_site_is_not_served() {
     assert!(refused.text().await.contains("-32601"));
     let status = signal_and_wait(&mut mock.child, rustix::process::Signal::INT).await;
     assert_eq!(status.code(), Some(0), "an interruption is the normal end");
+}
+
+#[tokio::test]
+async fn mock_of_one_era_serves_no_other_on_stdio() {
+    let discover = modern_request_with("{}", "1", "server/discover", "", "");
+    for recording in [legacy_recording(), modern_recording()] {
+        let mut mock = StdioMock::start(&recording, &["--fast", "--era", "legacy"]);
+        let (_, refused) = mock.client.call(&discover).await;
+        assert!(member(&refused, "error").is_some(), "{refused}");
+        mock.client.initialize_with(NEWEST_LEGACY, ANSWERS).await;
+        let (_, list) = mock
+            .client
+            .call(&legacy_request("2", "tools/list", ""))
+            .await;
+        assert!(member(&list, "result.tools").is_some(), "{list}");
+        let mut mock = StdioMock::start(&recording, &["--fast", "--era", "modern"]);
+        let opening = initialize(NEWEST_LEGACY, "{}");
+        let (_, refused) = mock.client.call(&opening).await;
+        assert!(member(&refused, "error").is_some(), "{refused}");
+        let (_, opened) = mock.client.call(&discover).await;
+        assert!(
+            member(&opened, "result.supportedVersions").is_some(),
+            "{opened}"
+        );
+    }
 }
 
 /// Asks and answers in the modern era; `ask` sends a request and returns the answer.

@@ -246,8 +246,8 @@ async fn check_and_diff_show_what_was_changed() {
     let (succeeded, text) = command(&["diff", "file", r#"{"title":"é"}"#], &config).await;
     assert!(succeeded, "{text}");
     for part in [
-        r#"intended: tool $["name"]"#,
-        r#"intended: tool $["description"]"#,
+        "intended: tool look definition-changed /name",
+        "intended: tool look description-changed /description",
         "fixed argument \"owner\"",
         "no difference",
     ] {

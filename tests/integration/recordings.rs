@@ -1,13 +1,18 @@
-//! `fanlight record`: the file has what the peers of the gateway sent and received.
+//! `fanlight record`: the file has what the peers of the gateway sent and received. `fanlight mock`
+//! and `fanlight replay` play it.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 
 use fanlight_testkit::recorder::{Recorder, lines};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::clients::Client;
-use crate::harness::{Gateway, fanlight, within};
-use crate::raw_client::{LegacySession, legacy_request, modern_request, post_modern};
+use crate::harness::{Gateway, TempFile, fanlight, within};
+use crate::raw_client::{
+    LegacySession, NEWEST_LEGACY, StdioClient, legacy_request, modern_request, post_modern,
+};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 macro_rules! recorded {
@@ -34,24 +39,101 @@ fn texts<'a>(messages: &[&'a Value]) -> Vec<&'a str> {
         .collect()
 }
 
+/// Starts a gateway, and a client of it with these capabilities; returns the admin address, too.
+pub(crate) async fn start_recordable(
+    capabilities: &str,
+    config: &str,
+    front: (Era, Transport),
+) -> (Client, SocketAddr) {
+    let admin = fanlight_testkit::ports::free();
+    let of_stdio = config.replacen('{', &format!(r#"{{"admin":{{"listen":"{admin}"}},"#), 1);
+    let config = match front.1 {
+        Transport::Http => config,
+        Transport::Stdio => &of_stdio,
+    };
+    let client = Client::start_with(capabilities, config, front.0, front.1).await;
+    let admin = match front.1 {
+        Transport::Http => client.gateway().admin,
+        Transport::Stdio => admin,
+    };
+    (client, admin)
+}
+
+/// Plays a recording of one client to a client of its era, which gets the same bytes. Then replays it
+/// against its mock, which finds no difference.
+pub(crate) async fn assert_plays(text: &str, era: Era, capabilities: &str) {
+    let file = TempFile::new("jsonl", text);
+    let mut command = fanlight();
+    command.arg("mock").arg(file.path()).arg("--fast");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut mock = command.spawn().unwrap();
+    let (input, output) = (mock.stdin.take().unwrap(), mock.stdout.take().unwrap());
+    let mut client = StdioClient::unchecked(input, output);
+    if era == Era::Legacy {
+        client.initialize_with(NEWEST_LEGACY, capabilities).await;
+    }
+    let all = lines(text);
+    for message in all.iter().filter(|line| line["side"] == "client") {
+        let text = message["text"].as_str().unwrap();
+        match &message["to"] {
+            to if to == "server" => client.send(text).await,
+            _ => assert_eq!(client.receive().await.as_deref(), Some(text), "{all:#?}"),
+        }
+    }
+    drop(client);
+    let program = fanlight().as_std().get_program().to_owned();
+    let mut command = fanlight();
+    command.arg("replay").arg(file.path());
+    command.args(["--all", "--json", "--"]);
+    command
+        .arg(program)
+        .arg("mock")
+        .arg(file.path())
+        .arg("--fast");
+    command.stdin(Stdio::null());
+    let output = within("the replay", command.output()).await.unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let is_same = report["differences"] == json!([]) && report["declined"] == json!([]);
+    assert!(output.status.success() && is_same, "{output:?}\n{text}");
+    assert!(report["compared"].as_u64().unwrap() > 2, "{report}");
+}
+
+/// Further requests of a recorded conversation.
+const MORE: [(&str, &str); 4] = [
+    ("resources/read", r#""uri":"test://r""#),
+    ("prompts/get", r#""name":"p""#),
+    (
+        "completion/complete",
+        r#""ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":"v"}"#,
+    ),
+    ("tools/call", r#""name":"fails","arguments":{"n":1e0}"#),
+];
+
+/// Lets a server answer [`MORE`].
+fn offer_more(backend: &Backend, era: Era) {
+    backend.offers_tools(&["t", "fails"]);
+    backend.on("prompts/list", backend.list("prompts", r#"{"name":"p"}"#));
+    let resource = r#"{"uri":"test://r","name":"r"}"#;
+    backend.on("resources/list", backend.list("resources", resource));
+    let read = r#""contents":[{"uri":"test://r","text":"\u0041 \/","x":1.0e1}]"#;
+    backend.on("resources/read", Reply::result(era.cacheable(read)));
+    let prompt =
+        r#""messages":[{"role":"user","content":{"type":"text","text":"x"}}],"x":[ 1.50 ]"#;
+    backend.on("prompts/get", Reply::result(era.complete(prompt)));
+    let values = r#""completion":{"values":["x"],"total":1.0}"#;
+    backend.on("completion/complete", Reply::result(era.complete(values)));
+    let error = Reply::error(r#"{"code":4711,"message":"no","data":{ "a":1.0}}"#);
+    backend.on_target("tools/call", "fails", error);
+}
+
 async fn calls_are_recorded_as_sent(front: (Era, Transport), back: (Era, Transport)) {
     let backend = Backend::start(back.0, back.1).await;
-    backend.offers_tools(&["t"]);
     let result = r#""content":[],"structuredContent":{ "n" : 1.0e5,"s":"\u0041\/ü" },"x-y":[1.0]"#;
     let result = back.0.complete(result);
     backend.on("tools/call", Reply::result(result).streamed());
+    offer_more(&backend, back.0);
     let config = config(&[backend.entry("s")]);
-    let mut admin = fanlight_testkit::ports::free();
-    let mut client = match front.1 {
-        Transport::Http => Client::start(&config, front.0, front.1).await,
-        Transport::Stdio => {
-            let config = config.replacen('{', &format!(r#"{{"admin":{{"listen":"{admin}"}},"#), 1);
-            Client::start(&config, front.0, front.1).await
-        }
-    };
-    if front.1 == Transport::Http {
-        admin = client.gateway().admin;
-    }
+    let (mut client, admin) = start_recordable("{}", &config, front).await;
     client.call("t").await;
     let recorder = Recorder::start(admin, &[]).await;
     let (params, meta) = (r#""name":"t","arguments":{ "x" : 1.50 }"#, "");
@@ -60,7 +142,13 @@ async fn calls_are_recorded_as_sent(front: (Era, Transport), back: (Era, Transpo
         .request("77", "tools/call", params, meta)
         .await
         .answer;
-    let all = lines(&recorder.finish().await);
+    for (method, params) in MORE {
+        client.request("78", method, params, meta).await;
+    }
+    let text = recorder.finish().await;
+    drop(client);
+    assert_plays(&text, front.0, "{}").await;
+    let all = lines(&text);
     let asked = messages(&all, "client", "server");
     assert!(texts(&asked).contains(&&*request), "{all:?}");
     let answered = messages(&all, "client", "client");

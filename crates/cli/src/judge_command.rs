@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use fanlight_config::written_moment;
+use fanlight_config::{Secret, Transport, written_moment};
 use fanlight_protocol::visible::plain;
 use http::header::AUTHORIZATION;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::cli::CheckArgs;
 use crate::failure::Failure;
 use crate::inspect::{SignIn, sign_in_at};
 use crate::interruption::interruptible;
-use crate::judge::{EraReport, Finding, Patience, Report, Severity, Step, Target, judge, page};
+use crate::judge::{EraReport, Finding, Patience, Report, Severity, Step, judge, page};
 use crate::login::Browser;
 use crate::observe::style::Style;
 use crate::out::{self, complain, counted, say};
@@ -27,44 +27,50 @@ const ANSWER: Duration = Duration::from_secs(15);
 const ENTRIES: usize = 10;
 
 /// The server that the command line names, if any.
-pub fn target(args: &CheckArgs) -> Result<Option<Target>, Failure> {
-    match (&args.url, args.command.split_first()) {
-        (Some(url), _) => {
-            let is_url =
-                url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-            if !is_url {
-                return Err(Failure::usage(format!(
-                    "{url:?} is neither a file nor an http or https URL; write a command behind \
-                     `--`, such as `fanlight check -- {url}`"
-                )));
-            }
-            let headers = args
-                .header
-                .iter()
-                .map(|header| parsed_header(header))
-                .collect::<Result<_, _>>()?;
-            Ok(Some(Target::Url {
-                url: url.clone(),
-                headers,
-            }))
-        }
-        (None, Some((program, arguments))) => Ok(Some(Target::Command {
-            program: program.clone(),
-            arguments: arguments.to_vec(),
-        })),
-        (None, None) if args.report.is_some() => Err(Failure::usage(
+pub fn target(args: &CheckArgs) -> Result<Option<Transport>, Failure> {
+    let target = named_transport(args.url.as_ref(), &args.header, &args.command)?;
+    if target.is_none() && args.report.is_some() {
+        return Err(Failure::usage(
             "--report is about one server: name its URL, or its command behind `--`, such as\n  \
              fanlight check --report report.html -- node server.js",
-        )),
-        (None, None) => Ok(None),
+        ));
     }
+    Ok(target)
 }
 
-fn parsed_header(text: &str) -> Result<(String, String), Failure> {
+/// The server with this URL, or else this command.
+pub fn named_transport(
+    url: Option<&String>,
+    headers: &[String],
+    command: &[String],
+) -> Result<Option<Transport>, Failure> {
+    let Some(url) = url else {
+        return Ok(command
+            .split_first()
+            .map(|(command, args)| Transport::Stdio {
+                command: command.clone(),
+                args: args.to_vec(),
+                env: Vec::new(),
+                cwd: None,
+            }));
+    };
+    let is_url = url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+    if !is_url {
+        return Err(Failure::usage(format!(
+            "{url:?} is neither a file nor an http or https URL; write a command behind `--`, \
+             such as `-- {url}`"
+        )));
+    }
     // The text may be secret, so the message does not repeat it.
     let wrong = || Failure::usage("write a header as in `--header 'Authorization: Bearer …'`");
-    let (name, value) = text.split_once(':').ok_or_else(wrong)?;
-    Ok((name.trim().to_owned(), value.trim().to_owned()))
+    let headers = headers.iter().map(|header| {
+        let (name, value) = header.split_once(':').ok_or_else(wrong)?;
+        Ok((name.trim().to_ascii_lowercase(), Secret::new(value.trim())))
+    });
+    Ok(Some(Transport::Http {
+        url: url.clone(),
+        headers: headers.collect::<Result<_, Failure>>()?,
+    }))
 }
 
 /// A report, and the requirements for signing in to the server, if needed.
@@ -79,27 +85,22 @@ struct Shown<'a> {
 
 /// The target with the user's token for it, after a sign-in on a terminal if necessary. Without a
 /// token, returns the requirements for signing in.
-async fn signed_in(target: &Target, args: &CheckArgs) -> (Target, Option<SignIn>) {
-    let Target::Url { url, headers } = target else {
+async fn signed_in(target: &Transport, args: &CheckArgs) -> (Transport, Option<SignIn>) {
+    let Transport::Http { url, headers } = target else {
         return (target.clone(), None);
     };
     if headers
         .iter()
-        .any(|(name, _)| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()))
+        .any(|(name, _)| name == AUTHORIZATION.as_str())
     {
         return (target.clone(), None);
     }
     match sign_in_at(url, ANSWER, Browser::of_terminal(args.no_browser)).await {
         Ok((Some(token), _)) => {
-            let shown = (AUTHORIZATION.to_string(), format!("Bearer {token}"));
-            let headers = headers.iter().cloned().chain([shown]).collect();
-            (
-                Target::Url {
-                    url: url.clone(),
-                    headers,
-                },
-                None,
-            )
+            let (url, mut headers) = (url.clone(), headers.clone());
+            let shown = Secret::new(format!("Bearer {token}"));
+            headers.push((AUTHORIZATION.to_string(), shown));
+            (Transport::Http { url, headers }, None)
         }
         Ok((None, sign_in)) => (target.clone(), sign_in),
         Err(failure) => {
@@ -110,7 +111,7 @@ async fn signed_in(target: &Target, args: &CheckArgs) -> (Target, Option<SignIn>
 }
 
 /// Prints the findings about a server. Fails if it cannot be used, or breaks the specification.
-pub async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), Failure> {
+pub async fn judge_one(target: &Transport, args: &CheckArgs) -> Result<(), Failure> {
     let at = written_moment(SystemTime::now());
     let patience = Patience {
         start: START,

@@ -7,7 +7,7 @@ use std::path::Path;
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, PinOptions};
 use fanlight_gateway::Gateway;
-use fanlight_gateway::pins::{Definition, Difference, INSTRUCTIONS, ItemKey, Lock, LockedKind};
+use fanlight_gateway::pins::{Definition, INSTRUCTIONS, ItemKey, Lock, LockedKind};
 use fanlight_protocol::json::Unreadable;
 use fanlight_protocol::visible::plain;
 use serde_json::json;
@@ -208,7 +208,7 @@ fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(),
             let difference = pinned.and_then(|pinned| pinned.definition.difference(definition));
             lock.pin(key, definition);
             say!("approved: {}", plain(&key.to_string(), 120));
-            say_reasons(difference.iter().flat_map(|difference| &difference.reasons));
+            say_reasons(difference.iter().flat_map(|(_, lines)| lines));
             any = true;
         }
         let gone: Vec<_> = lock
@@ -238,15 +238,12 @@ fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(),
 fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Result<(), Failure> {
     let mut differing = Vec::new();
     for (key, definition) in found {
-        let (what, reasons) = match (lock.get(&key.server, key.kind, &key.name), definition) {
-            (_, Err(unreadable)) => ("unreadable", vec![unreadable.to_string()]),
-            (Some(pinned), Ok(definition)) => match pinned.definition.difference(definition) {
-                None => continue,
-                Some(Difference { change, reasons }) => (change.as_str(), reasons),
-            },
-            (None, _) if lock.has_server(&key.server) => ("new", Vec::new()),
-            (None, _) => ("not pinned", Vec::new()),
+        let approved = lock.get(&key.server, key.kind, &key.name);
+        let Some((what, reasons)) = pins::difference(approved, definition) else {
+            continue;
         };
+        let is_unknown = what == pins::NEW && !lock.has_server(&key.server);
+        let what = if is_unknown { "not pinned" } else { what };
         differing.push((key.clone(), what, reasons));
     }
     let gone = lock

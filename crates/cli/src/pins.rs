@@ -12,9 +12,7 @@ use fanlight_canonical::{DefinitionGuard, PolicyKind};
 use fanlight_config::{Config, PinMode};
 use fanlight_fair::LogLimit;
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_gateway::pins::{
-    Definition, Difference, INSTRUCTIONS, ItemKey, Lock, LockedKind, Pinned,
-};
+use fanlight_gateway::pins::{Definition, INSTRUCTIONS, ItemKey, Lock, LockedKind, Pinned};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Unreadable;
 use fanlight_record::{AuditEvent, PinnedDefinition, Record};
@@ -30,8 +28,10 @@ const REMEMBERED: usize = 20_000;
 /// change its definitions as often as it likes.
 const LINES: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(3600);
-/// The kind of change of a definition that two programs could read differently.
+/// The word for a definition that two programs could read differently.
 const UNREADABLE: &str = "unreadable";
+/// The word for a definition that was never approved.
+pub const NEW: &str = "new";
 
 /// Servers' current definitions.
 pub type Definitions = BTreeMap<ItemKey, Result<Definition, Unreadable>>;
@@ -83,9 +83,9 @@ impl Seen {
 /// The difference between a definition and the approved one.
 #[derive(Clone, Debug)]
 struct Objection<'a> {
-    /// `new`, `text`, `compatible`, `breaking` or `unreadable`.
+    /// [`NEW`], [`UNREADABLE`], or the severity of the differences.
     what: &'static str,
-    /// The differences in words.
+    /// A line about each difference.
     reasons: Vec<String>,
     /// The approved definition.
     approved: Option<&'a Pinned>,
@@ -111,6 +111,22 @@ struct Shown<'a> {
 struct AllShown<'a> {
     held: bool,
     definitions: Vec<Shown<'a>>,
+}
+
+/// The difference between a definition and the approved one, if any: a word, and a line about each
+/// part.
+pub fn difference(
+    approved: Option<&Pinned>,
+    offered: &Result<Definition, Unreadable>,
+) -> Option<(&'static str, Vec<String>)> {
+    Some(match (approved, offered) {
+        (_, Err(unreadable)) => (UNREADABLE, vec![unreadable.to_string()]),
+        (None, Ok(_)) => (NEW, Vec::new()),
+        (Some(pinned), Ok(offered)) => {
+            let (severity, lines) = pinned.definition.difference(offered)?;
+            (severity.as_str(), lines)
+        }
+    })
 }
 
 /// The id by which operators name a definition that they have seen. Another definition of the same
@@ -321,14 +337,7 @@ impl Pins {
             return None;
         }
         let approved = self.lock.get(&key.server, key.kind, &key.name);
-        let (what, reasons) = match (approved, offered) {
-            (_, Err(unreadable)) => (UNREADABLE, vec![unreadable.to_string()]),
-            (None, Ok(_)) => ("new", Vec::new()),
-            (Some(pinned), Ok(offered)) => {
-                let Difference { change, reasons } = pinned.definition.difference(offered)?;
-                (change.as_str(), reasons)
-            }
-        };
+        let (what, reasons) = difference(approved, offered)?;
         Some(Objection {
             what,
             reasons,

@@ -232,6 +232,7 @@ async fn serve_stdio(
         output,
         Arc::clone(&life.core),
         settings,
+        None,
         shutdown,
         &life.insight,
     )

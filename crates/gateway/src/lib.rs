@@ -12,7 +12,6 @@
 pub mod approvals;
 pub mod catalogue;
 pub mod cursor;
-pub mod difference;
 mod extensions;
 pub mod fault;
 mod gateway;

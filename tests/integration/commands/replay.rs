@@ -414,7 +414,7 @@ async fn nothing_that_could_be_judged_is_status_two() {
         (vec!["replay", file], "name the server to test"),
         (
             vec!["replay", file, "--from", "two", "--", "true"],
-            "\"two\"",
+            "no server two",
         ),
         (
             vec!["replay", file, "--ignore", "total", "--", "true"],

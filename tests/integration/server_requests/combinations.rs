@@ -2,9 +2,12 @@
 
 use fanlight_tests::slicer::member;
 
+use fanlight_testkit::recorder::Recorder;
+
 use super::EVERYTHING;
 use crate::clients::Client;
 use crate::faults::backend;
+use crate::recordings::{assert_plays, start_recordable};
 use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 
 /// A server request, its params if any, and an answer, in text that an encoder would not write.
@@ -106,13 +109,11 @@ fn ask_on_call(backend: &Backend, era: Era) {
 async fn a_cell(client: (Era, Transport), server: (Era, Transport)) {
     let backend = backend(server.0, server.1).await;
     ask_on_call(&backend, server.0);
-    let mut client = Client::start_with(
-        EVERYTHING,
-        &config(&[backend.entry("only")]),
-        client.0,
-        client.1,
-    )
-    .await;
+    let front = client;
+    let config = config(&[backend.entry("only")]);
+    let (mut client, admin) = start_recordable(EVERYTHING, &config, front).await;
+    client.tool_names().await;
+    let recorder = Recorder::start(admin, &[]).await;
     let mut relayed = Vec::new();
     let exchange = client
         .converse(
@@ -182,6 +183,9 @@ async fn a_cell(client: (Era, Transport), server: (Era, Transport)) {
             );
         }
     }
+    let text = recorder.finish().await;
+    drop(client);
+    assert_plays(&text, front.0, EVERYTHING).await;
 }
 
 macro_rules! combinations {

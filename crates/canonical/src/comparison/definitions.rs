@@ -2,14 +2,23 @@
 
 use std::collections::HashMap;
 
-use fanlight_protocol::Json;
 use fanlight_protocol::json::rewrite_object;
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Era, Json, Revision};
 
-use super::schema::{Direction, compare_schemas};
+use super::path::Path;
+use super::schema::{INPUT, OUTPUT, compare_schemas};
 use super::{Change, Comparison, Difference, Tolerance, change_of, elements, members};
 
-/// Compares two definitions of a tool, prompt, resource or template. `None` stands for one that
-/// does not exist.
+const EXTENSIONS: &str = "/capabilities/extensions";
+/// The capabilities for tasks of both eras, which a gateway translates.
+const TASKS: [&str; 2] = [
+    "/capabilities/tasks",
+    "/capabilities/extensions/io.modelcontextprotocol~1tasks",
+];
+
+/// Compares two definitions of a tool, prompt, resource or template, or two instructions. `None`
+/// stands for what does not exist.
 pub fn compare_definitions(
     was: Option<&Json>,
     is: Option<&Json>,
@@ -17,7 +26,8 @@ pub fn compare_definitions(
 ) -> Vec<Difference> {
     let mut comparison = Comparison::new(tolerance, "");
     match (was, is) {
-        (Some(was), Some(is)) => comparison.definitions(was, is),
+        (Some(was), Some(is)) if was.is_object() => comparison.definitions(was, is),
+        (Some(_), Some(_)) => comparison.parts(Change::DescriptionChanged, was, is),
         (Some(_), None) => comparison.add(Change::ItemGone, was, is),
         (None, _) => comparison.add(Change::ItemAdded, was, is),
     }
@@ -26,25 +36,34 @@ pub fn compare_definitions(
 
 /// Compares two results of `initialize` or `server/discover`.
 pub fn compare_openings(was: &Json, is: &Json, tolerance: &Tolerance) -> Vec<Difference> {
-    let mut comparison = Comparison::new(tolerance, "");
+    let mut tolerance = tolerance.clone();
+    let is_legacy = |opening: &Json| opening.get("protocolVersion").is_some();
+    if is_legacy(was) != is_legacy(is) {
+        tolerance.exempt(TASKS.map(str::to_owned));
+    }
+    let mut comparison = Comparison::new(&tolerance, "");
     comparison.each_member(was, is, |at, name, was, is| match name {
         "capabilities" => at.capabilities(was, is),
         "instructions" => at.parts(Change::DescriptionChanged, was, is),
-        "serverInfo" => at.each_member(
-            was.unwrap_or(&Json::null()),
-            is.unwrap_or(&Json::null()),
-            |at, name, was, is| {
-                if name != "version" {
-                    at.parts(Change::DescriptionChanged, was, is);
-                }
-            },
-        ),
         "supportedVersions" => at.versions(was, is),
         "protocolVersion" if was.is_some() && is.is_some() => {
             at.parts(Change::DefinitionChanged, was, is);
         }
         _ => {}
     });
+    // A modern opening has it in `_meta`, or not at all.
+    let info = |opening: &Json| ServerDescription::from(opening.clone()).server_info();
+    if let Some((known, info)) = info(was).zip(info(is)) {
+        comparison.path = Path::at(match was.get("serverInfo") {
+            Some(_) => "/serverInfo",
+            None => "/_meta/io.modelcontextprotocol~1serverInfo",
+        });
+        comparison.each_member(&known, &info, |at, name, was, is| {
+            if name != "version" {
+                at.parts(Change::DescriptionChanged, was, is);
+            }
+        });
+    }
     comparison.found
 }
 
@@ -56,10 +75,8 @@ pub fn without_meta(object: &Json) -> Json {
 impl Comparison<'_> {
     fn definitions(&mut self, was: &Json, is: &Json) {
         self.each_member(was, is, |at, name, was, is| match (name, was, is) {
-            ("inputSchema", Some(was), Some(is)) => compare_schemas(at, was, is, Direction::Input),
-            ("outputSchema", Some(was), Some(is)) => {
-                compare_schemas(at, was, is, Direction::Output);
-            }
+            ("inputSchema", Some(was), Some(is)) => compare_schemas(at, was, is, &INPUT),
+            ("outputSchema", Some(was), Some(is)) => compare_schemas(at, was, is, &OUTPUT),
             ("outputSchema", Some(_), None) => at.add(Change::OutputWidened, was, is),
             ("outputSchema", None, _) => at.add(Change::OutputNarrowed, was, is),
             ("arguments", ..) => at.prompt_arguments(was, is),
@@ -69,7 +86,7 @@ impl Comparison<'_> {
     }
 
     /// Visits each member that either object has.
-    fn each_member(
+    pub(super) fn each_member(
         &mut self,
         was: &Json,
         is: &Json,
@@ -104,6 +121,11 @@ impl Comparison<'_> {
             (Some(was), Some(is)) if was.is_object() && is.is_object() => {
                 self.each_member(was, is, |at, _, was, is| at.capabilities(was, is));
             }
+            // Each extension is a capability.
+            (was, is) if self.path.pointer == EXTENSIONS => {
+                let [was, is] = [was, is].map(|it| it.cloned().unwrap_or_else(Json::empty_object));
+                self.each_member(&was, &is, |at, _, was, is| at.capabilities(was, is));
+            }
             (Some(_), None) => self.add(Change::ItemGone, was, is),
             (None, Some(_)) => self.add(Change::ItemAdded, was, is),
             (was, is) => self.parts(Change::DefinitionChanged, was, is),
@@ -118,7 +140,13 @@ impl Comparison<'_> {
         for gone in was.iter().filter(|version| !is.contains(version)) {
             self.add(Change::ItemGone, Some(gone), None);
         }
-        for added in is.iter().filter(|version| !was.contains(version)) {
+        // Legacy clients do not read the list.
+        let is_legacy = |version: &Json| {
+            let name = version.as_str();
+            name.and_then(|name| Revision::from_name(&name))
+                .is_some_and(|known| known.era == Era::Legacy)
+        };
+        for added in is.iter().filter(|it| !was.contains(it) && !is_legacy(it)) {
             self.add(Change::ItemAdded, None, Some(added));
         }
     }

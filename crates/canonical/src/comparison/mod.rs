@@ -1,4 +1,5 @@
-//! Compares what two versions of a server define and answer. Mirrors and `fanlight replay` use it.
+//! Compares what two versions of a server define and answer, for mirrors, pins, `fanlight replay` and
+//! `fanlight diff`; and what a client asks with what a recorded one asked, for `fanlight mock`.
 //!
 //! Every difference has a JSON Pointer and one of twenty kinds ([`Change`]); the kind decides how
 //! severe it is. Members are matched by name in any order. The texts may be long and hostile, so
@@ -22,6 +23,7 @@ pub use answers::compare_answers;
 pub use definitions::{compare_definitions, compare_openings, without_meta};
 pub use forms::find_uuids;
 use path::{Path, is_at};
+pub use values::compare_exactly;
 
 /// Members that only people and models read.
 const TEXTS: [&str; 4] = ["title", "description", "icons", "instructions"];
@@ -158,6 +160,17 @@ pub struct Tolerance {
     varying: HashSet<(String, Change)>,
 }
 
+impl FromIterator<String> for Tolerance {
+    /// Reports nothing at these JSON Pointers and below.
+    fn from_iter<I: IntoIterator<Item = String>>(pointers: I) -> Self {
+        let exempt = pointers.into_iter().collect();
+        Self {
+            exempt,
+            ..Self::default()
+        }
+    }
+}
+
 impl Tolerance {
     /// Reports nothing at these JSON Pointers and below. `*` stands for the number of any item.
     pub fn exempt(&mut self, pointers: impl IntoIterator<Item = String>) {
@@ -192,6 +205,8 @@ impl Tolerance {
 /// A running comparison.
 struct Comparison<'a> {
     tolerance: &'a Tolerance,
+    /// Whether each item belongs to the one at its place, and no form of a value is tolerated.
+    is_exact: bool,
     path: Path,
     found: Vec<Difference>,
     /// The positions of differences by place and kind.
@@ -202,6 +217,7 @@ impl<'a> Comparison<'a> {
     fn new(tolerance: &'a Tolerance, start: &str) -> Self {
         Self {
             tolerance,
+            is_exact: false,
             path: Path::at(start),
             found: Vec::new(),
             known: HashMap::new(),

@@ -4,13 +4,13 @@
 //! `anyOf` with both mean the same, and so do a `$ref` and its target. A change of unknown direction,
 //! such as another `pattern`, counts as the more severe of both.
 
-use std::collections::{BTreeMap, HashSet};
-use std::slice::from_ref;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use fanlight_protocol::Json;
-use fanlight_protocol::json::pointer_step;
+use fanlight_protocol::json::{Kind, pointer_step};
 
 use super::path::name;
+use super::values::{Paired, pair_up};
 use super::{Change, Comparison, change_of, elements, members};
 
 /// The types of values, as bits. An integer is a number, too.
@@ -29,84 +29,92 @@ const STRING: u8 = 16;
 const NUMBER: u8 = 96;
 const ANY: u8 = 127;
 
-/// How a keyword limits values.
-#[derive(Clone, Copy, PartialEq)]
-enum Limit {
-    Least,
-    Most,
-    /// In a way that cannot be weighed.
-    Other,
-}
-
-/// The keywords that limit values, and the types that they are about.
-const LIMITS: [(&str, u8, Limit); 31] = [
-    ("minLength", STRING, Limit::Least),
-    ("maxLength", STRING, Limit::Most),
-    ("pattern", STRING, Limit::Other),
-    ("format", STRING | NUMBER, Limit::Other),
-    ("contentEncoding", STRING, Limit::Other),
-    ("contentMediaType", STRING, Limit::Other),
-    ("minimum", NUMBER, Limit::Least),
-    ("exclusiveMinimum", NUMBER, Limit::Least),
-    ("maximum", NUMBER, Limit::Most),
-    ("exclusiveMaximum", NUMBER, Limit::Most),
-    ("multipleOf", NUMBER, Limit::Other),
-    ("minItems", ARRAY, Limit::Least),
-    ("maxItems", ARRAY, Limit::Most),
-    ("minContains", ARRAY, Limit::Least),
-    ("maxContains", ARRAY, Limit::Most),
-    ("uniqueItems", ARRAY, Limit::Other),
-    ("contains", ARRAY, Limit::Other),
-    ("unevaluatedItems", ARRAY, Limit::Other),
-    ("minProperties", OBJECT, Limit::Least),
-    ("maxProperties", OBJECT, Limit::Most),
-    ("patternProperties", OBJECT, Limit::Other),
-    ("propertyNames", OBJECT, Limit::Other),
-    ("dependencies", OBJECT, Limit::Other),
-    ("dependentRequired", OBJECT, Limit::Other),
-    ("dependentSchemas", OBJECT, Limit::Other),
-    ("unevaluatedProperties", OBJECT, Limit::Other),
-    ("not", ANY, Limit::Other),
-    ("if", ANY, Limit::Other),
-    ("then", ANY, Limit::Other),
-    ("else", ANY, Limit::Other),
-    ("$dynamicRef", ANY, Limit::Other),
+/// The keywords that limit values of these types: those that set a minimum, those that set a
+/// maximum, and those that limit in a way that cannot be weighed.
+const LIMITS: [(u8, [&str; 3]); 5] = [
+    (
+        STRING,
+        [
+            "minLength",
+            "maxLength",
+            "pattern format contentEncoding contentMediaType",
+        ],
+    ),
+    (
+        NUMBER,
+        [
+            "minimum exclusiveMinimum",
+            "maximum exclusiveMaximum",
+            "multipleOf format",
+        ],
+    ),
+    (
+        ARRAY,
+        [
+            "minItems minContains",
+            "maxItems maxContains",
+            "uniqueItems contains unevaluatedItems",
+        ],
+    ),
+    (
+        OBJECT,
+        [
+            "minProperties",
+            "maxProperties",
+            "patternProperties propertyNames dependencies dependentRequired dependentSchemas unevaluatedProperties",
+        ],
+    ),
+    (ANY, ["", "", "not if then else $dynamicRef"]),
 ];
 /// The keywords that are read in other ways.
-const READ: [&str; 18] = [
-    "type",
-    "nullable",
-    "enum",
-    "const",
-    "anyOf",
-    "oneOf",
-    "allOf",
-    "$ref",
-    "$defs",
-    "definitions",
-    "properties",
-    "required",
-    "additionalProperties",
-    "items",
-    "prefixItems",
-    "additionalItems",
-    "examples",
-    "$comment",
-];
+const READ: &str = "type nullable enum const anyOf oneOf allOf $ref $defs definitions properties required additionalProperties items prefixItems additionalItems examples $comment";
 /// The limits of nested schemas, of parts that hold together, and of alternatives.
 const DEPTH: usize = 32;
 const PARTS: usize = 64;
 const ALTERNATIVES: usize = 256;
+/// The limit of compared pairs of schemas. References can lead to very many.
+const PAIRS: usize = 20_000;
 
-/// The use of a schema: clients send what an input schema allows, and get what an output schema
-/// allows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    Input,
-    Output,
+/// The kinds of changes by the use of a schema: clients send what an input schema allows, and get
+/// what an output schema allows.
+pub(super) struct Direction {
+    /// A property is gone.
+    gone: Change,
+    /// An optional property is new.
+    added: Change,
+    /// A property became required.
+    required: Change,
+    /// Fewer values are valid.
+    narrowed: Change,
+    /// More values are valid.
+    widened: Change,
+    /// A limit changed that cannot be weighed.
+    other: Change,
+    /// Unknown properties became valid.
+    opened: Change,
 }
 
-/// A schema and its place.
+pub(super) const INPUT: Direction = Direction {
+    gone: Change::ArgumentGone,
+    added: Change::ArgumentAdded,
+    required: Change::ArgumentRequired,
+    narrowed: Change::InputNarrowed,
+    widened: Change::InputWidened,
+    other: Change::InputNarrowed,
+    opened: Change::InputWidened,
+};
+pub(super) const OUTPUT: Direction = Direction {
+    gone: Change::OutputWidened,
+    added: Change::OutputNarrowed,
+    required: Change::OutputNarrowed,
+    narrowed: Change::OutputNarrowed,
+    widened: Change::OutputWidened,
+    other: Change::OutputWidened,
+    // Results may have new members at any time.
+    opened: Change::DefinitionChanged,
+};
+
+/// A schema or another value in a document, and its place.
 #[derive(Clone)]
 struct Part {
     pointer: String,
@@ -117,21 +125,13 @@ struct Part {
 /// alternatives.
 type Node = Vec<Part>;
 
-/// A text that is equal for alternatives that belong together.
-type Key<'a> = &'a dyn Fn(&Node) -> Option<String>;
-
-/// One of two schemas.
-struct Document<'a> {
-    root: &'a Json,
-    pointer: String,
-}
-
 /// A running comparison of two schemas.
-struct Schemas<'a, 'b, 'c> {
+struct Schemas<'a, 'b> {
     to: &'a mut Comparison<'b>,
-    was: Document<'c>,
-    is: Document<'c>,
-    direction: Direction,
+    /// The whole schemas.
+    was: Part,
+    is: Part,
+    direction: &'static Direction,
     /// The pairs of places that have been compared. A schema may contain itself.
     seen: HashSet<(String, String)>,
 }
@@ -141,73 +141,73 @@ pub(super) fn compare_schemas(
     to: &mut Comparison<'_>,
     was: &Json,
     is: &Json,
-    direction: Direction,
+    direction: &'static Direction,
 ) {
-    if was == is {
-        return;
-    }
     let pointer = &to.path.pointer;
-    let [was, is] = [was, is].map(|root| Document {
-        root,
+    let [was, is] = [was, is].map(|json| Part {
         pointer: pointer.clone(),
+        json: json.clone(),
     });
-    let (old, new) = (vec![was.whole()], vec![is.whole()]);
-    let seen = HashSet::new();
-    Schemas {
+    let mut schemas = Schemas {
         to,
-        was,
-        is,
+        was: was.clone(),
+        is: is.clone(),
         direction,
-        seen,
-    }
-    .compare(&old, &new, DEPTH);
+        seen: HashSet::new(),
+    };
+    schemas.compare(&[was], &[is], DEPTH);
 }
 
-impl Document<'_> {
-    fn whole(&self) -> Part {
-        let (pointer, json) = (self.pointer.clone(), self.root.clone());
-        Part { pointer, json }
+impl Part {
+    /// The member of an object or element of an array with this name.
+    fn child(&self, name: &str) -> Option<Self> {
+        let json = match name.parse::<usize>() {
+            Ok(index) if !self.json.is_object() => elements(&self.json).into_iter().nth(index),
+            _ => self.json.get(name),
+        };
+        let pointer = format!("{}{}", self.pointer, pointer_step(name));
+        json.map(|json| Self { pointer, json })
     }
 
-    /// The target of a reference within the document.
-    fn target(&self, reference: &str) -> Option<Part> {
-        let steps = reference.strip_prefix('#')?;
-        let is_path = steps.is_empty() || steps.starts_with('/');
-        let mut steps = steps.split('/').skip(1).filter(|_| is_path).map(name);
-        is_path.then(|| steps.try_fold(self.whole(), |at, name| at.child(&name)))?
+    /// The schemas in an array.
+    fn children(&self, name: &str) -> Vec<Self> {
+        let array = self.child(name);
+        let all = array.iter().flat_map(|array| {
+            let all = elements(&array.json).into_iter().enumerate();
+            all.map(|(at, json)| Self {
+                pointer: format!("{}/{at}", array.pointer),
+                json,
+            })
+        });
+        all.collect()
     }
 
-    /// The parts that hold together with these.
-    fn joined(&self, parts: &[Part]) -> Node {
-        let mut node = Node::new();
-        parts.iter().for_each(|part| self.join(part, &mut node));
-        node
+    /// The target of a reference within this document.
+    fn target(&self, reference: &str) -> Option<Self> {
+        let path = reference.strip_prefix('#')?;
+        let is_path = path.is_empty() || path.starts_with('/');
+        let mut steps = path.split('/').skip(1).map(name);
+        is_path.then(|| steps.try_fold(self.clone(), |at, name| at.child(&name)))?
     }
 
-    fn join(&self, part: &Part, node: &mut Node) {
+    /// Adds a part of this document and the parts that hold together with it.
+    fn join(&self, part: &Self, node: &mut Node) {
         if node.len() == PARTS || node.iter().any(|known| known.pointer == part.pointer) {
             return;
         }
         node.push(part.clone());
-        let target = part
-            .json
-            .get("$ref")
-            .and_then(|to| self.target(&to.as_str()?));
+        let reference = part.json.get("$ref");
+        let target = reference.and_then(|to| self.target(&to.as_str()?));
         let all = part.children("allOf");
-        target
-            .iter()
-            .chain(&all)
-            .for_each(|part| self.join(part, node));
+        let all = target.iter().chain(&all);
+        all.for_each(|part| self.join(part, node));
     }
 
-    /// The alternatives of parts that hold together.
+    /// The alternatives in this document of parts that hold together.
     fn alternatives(&self, node: Node, from: usize, all: &mut Vec<Node>) {
         let several = node.iter().enumerate().skip(from).find_map(|(at, part)| {
-            let keys = ["anyOf", "oneOf"].into_iter();
-            let found = keys
-                .map(|key| part.children(key))
-                .find(|found| !found.is_empty());
-            found.map(|found| (at, found))
+            let mut found = ["anyOf", "oneOf"].map(|key| part.children(key)).into_iter();
+            Some((at, found.find(|found| !found.is_empty())?))
         });
         let Some((at, several)) = several else {
             return all.push(node);
@@ -220,36 +220,19 @@ impl Document<'_> {
             }
         }
     }
-}
 
-impl Part {
-    /// The member of an object or element of an array with this name.
-    fn child(&self, name: &str) -> Option<Self> {
-        let json = match name.parse::<usize>() {
-            Ok(index) if !self.json.is_object() => elements(&self.json).into_iter().nth(index),
-            _ => self.json.get(name),
+    /// The values that the part lists, each at the place of the list.
+    fn values(&self) -> Option<Vec<Self>> {
+        let list = self.child("enum");
+        let all = list.as_ref().map(|list| elements(&list.json));
+        let list = list.or_else(|| self.child("const"))?;
+        let all = all.unwrap_or_else(|| vec![list.json.clone()]).into_iter();
+        let value = |json: Json| Self {
+            pointer: list.pointer.clone(),
+            // Strings may be written in several ways.
+            json: json.canonical().unwrap_or(json),
         };
-        let pointer = format!("{}{}", self.pointer, pointer_step(name));
-        Some(Self {
-            pointer,
-            json: json?,
-        })
-    }
-
-    /// The schemas in an array.
-    fn children(&self, name: &str) -> Vec<Self> {
-        let array = self.child(name);
-        let count = array
-            .as_ref()
-            .map_or(0, |array| array.json.elements().count());
-        let all = (0..count).filter_map(|at| array.as_ref()?.child(&at.to_string()));
-        all.collect()
-    }
-
-    /// The values that the part lists.
-    fn values(&self) -> Option<Vec<Json>> {
-        let values = self.json.get("enum").map(|all| elements(&all));
-        values.or_else(|| self.json.get("const").map(|one| vec![one]))
+        Some(all.map(value).collect())
     }
 
     /// The types that the part allows.
@@ -257,31 +240,27 @@ impl Part {
         if self.json.as_text() == "false" {
             return 0;
         }
-        let bits = |name: &str| {
-            TYPES
-                .iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, bits)| *bits)
-        };
         let Some(named) = self.json.get("type") else {
-            let values = self
-                .values()
-                .map(|values| values.iter().map(type_of).fold(0, |all, bits| all | bits));
-            return values.unwrap_or(ANY);
+            return self.values().map_or(ANY, |values| union(&values, type_of));
         };
-        let names = elements(&named).into_iter().chain([named]);
-        let all = names
-            .filter_map(|name| bits(&name.as_str()?))
-            .fold(0, |all, bits| all | bits);
+        let names: Vec<Json> = elements(&named).into_iter().chain([named]).collect();
+        let all = union(&names, |name| {
+            let known = TYPES.iter().find(|(known, _)| name.is_str(known));
+            known.map_or(0, |(_, bits)| *bits)
+        });
         let is_nullable = self.json.get("nullable").is_some_and(|flag| flag.is_true());
         all | u8::from(is_nullable)
     }
 }
 
+/// The bits that any of these has.
+fn union<T>(all: &[T], bits: impl Fn(&T) -> u8) -> u8 {
+    all.iter().fold(0, |found, one| found | bits(one))
+}
+
 /// The bits of a value's type. A listed number stands for all numbers.
-fn type_of(value: &Json) -> u8 {
-    use fanlight_protocol::json::Kind;
-    match value.kind() {
+fn type_of(value: &Part) -> u8 {
+    match value.json.kind() {
         Kind::Null => 1,
         Kind::Bool => 2,
         Kind::Object => OBJECT,
@@ -291,10 +270,8 @@ fn type_of(value: &Json) -> u8 {
     }
 }
 
-fn types(node: &[Part]) -> u8 {
-    node.iter()
-        .map(Part::types)
-        .fold(ANY, |all, bits| all & bits)
+fn types(node: &Node) -> u8 {
+    node.iter().fold(ANY, |all, part| all & part.types())
 }
 
 /// The first of the parts' members with this name.
@@ -302,35 +279,29 @@ fn keyword(node: &[Part], name: &str) -> Option<Part> {
     node.iter().find_map(|part| part.child(name))
 }
 
-/// The values of this type that a node lists, and their place.
-fn listed(node: &Node, bits: u8) -> Option<(Vec<Json>, String)> {
-    let (part, values) = node.iter().find_map(|part| Some((part, part.values()?)))?;
-    let name = if part.json.get("enum").is_some() {
-        "enum"
-    } else {
-        "const"
-    };
-    let values = values
-        .into_iter()
-        .filter(|value| type_of(value) & bits != 0);
-    // Strings may be written in several ways.
-    let values = values.map(|value| value.canonical().unwrap_or(value));
-    Some((values.collect(), format!("{}/{name}", part.pointer)))
+/// The values of this type in nodes that all list some.
+fn listed(nodes: &[Node], bits: u8) -> Option<Vec<Part>> {
+    let of_each = nodes
+        .iter()
+        .map(|node| node.iter().find_map(Part::values))
+        .collect::<Option<Vec<_>>>()?;
+    let all = of_each.into_iter().flatten();
+    Some(all.filter(|value| type_of(value) & bits != 0).collect())
 }
 
 /// The properties of a node by name; each holds with the others of its name.
 fn properties(node: &[Part]) -> BTreeMap<String, Vec<Part>> {
     let mut all = BTreeMap::<String, Vec<Part>>::new();
     for object in node.iter().filter_map(|part| part.child("properties")) {
-        for (name, _) in members(&object.json) {
-            let part = object.child(&name);
-            all.entry(name).or_default().extend(part);
+        for (name, json) in members(&object.json) {
+            let pointer = format!("{}{}", object.pointer, pointer_step(&name));
+            all.entry(name).or_default().push(Part { pointer, json });
         }
     }
     all
 }
 
-fn required(node: &[Part]) -> HashSet<String> {
+fn required(node: &[Part]) -> BTreeSet<String> {
     let all = node.iter().flat_map(|part| part.children("required"));
     all.filter_map(|name| Some(name.json.as_str()?.into_owned()))
         .collect()
@@ -340,182 +311,128 @@ fn required(node: &[Part]) -> HashSet<String> {
 /// title.
 fn mark(node: &[Part]) -> Option<String> {
     let constant = properties(node).into_iter().find_map(|(name, parts)| {
-        let values = parts
-            .iter()
-            .find_map(Part::values)
-            .filter(|values| values.len() == 1)?;
-        Some(format!("{name}={}", values.first()?.as_text()))
+        let values = parts.iter().find_map(Part::values)?;
+        match &*values {
+            [only] => Some(format!("{name}={}", only.json.as_text())),
+            _ => None,
+        }
     });
-    let title = || keyword(node.get(1..)?, "title").map(|title| title.json.as_text().to_owned());
+    let title = || Some(keyword(node.get(1..)?, "title")?.json.as_text().to_owned());
     constant.or_else(title)
 }
 
-impl Schemas<'_, '_, '_> {
-    /// Reports that fewer values are valid, or more.
-    fn changed(&mut self, is_narrower: bool, pointer: &str, was: Option<&Json>, is: Option<&Json>) {
-        let change = match (self.direction, is_narrower) {
-            (Direction::Input, true) => Change::InputNarrowed,
-            (Direction::Input, false) => Change::InputWidened,
-            (Direction::Output, true) => Change::OutputNarrowed,
-            (Direction::Output, false) => Change::OutputWidened,
-        };
-        self.to.add_at(pointer, change, was, is);
+impl Schemas<'_, '_> {
+    /// Reports a change at the earlier place, or at the new one of what is new.
+    fn add(&mut self, change: Change, was: Option<&Part>, is: Option<&Part>) {
+        if let Some(Part { pointer, .. }) = was.or(is) {
+            let [was, is] = [was, is].map(|part| part.map(|part| &part.json));
+            self.to.add_at(pointer, change, was, is);
+        }
     }
 
     fn compare(&mut self, was: &[Part], is: &[Part], depth: usize) {
-        let place = |parts: &[Part]| {
-            parts
-                .first()
-                .map(|part| part.pointer.clone())
-                .unwrap_or_default()
+        let [Some(first), Some(other)] = [was, is].map(<[Part]>::first) else {
+            return;
         };
-        let text = |parts: &[Part]| {
-            parts
-                .iter()
-                .map(|part| part.json.as_text().to_owned())
-                .collect::<Vec<_>>()
-        };
-        let (old, new) = (text(was), text(is));
         // A reference may lead to another schema.
-        let is_same = old == new && !old.iter().any(|text| text.contains("$ref"));
-        if is_same || depth == 0 || !self.seen.insert((place(was), place(is))) {
+        let is_same =
+            |(was, is): (&Part, &Part)| was.json == is.json && !was.json.as_text().contains("$ref");
+        let are_same = was.len() == is.len() && was.iter().zip(is).all(is_same);
+        let places = (first.pointer.clone(), other.pointer.clone());
+        if are_same || depth == 0 || !self.seen.insert(places) {
             return;
         }
-        let (was, is) = (self.was.joined(was), self.is.joined(is));
+        if self.seen.len() > PAIRS {
+            return self.add(self.direction.other, Some(first), Some(other));
+        }
+        let read = |document: &Part, parts: &[Part]| {
+            let (mut node, mut all) = (Node::new(), Vec::new());
+            let parts = parts.iter();
+            parts.for_each(|part| document.join(part, &mut node));
+            document.alternatives(node.clone(), 0, &mut all);
+            (node, all)
+        };
+        let ((was, before), (is, after)) = (read(&self.was, was), read(&self.is, is));
         self.annotations(&was, &is);
-        let (mut before, mut after) = (Vec::new(), Vec::new());
-        self.was.alternatives(was.clone(), 0, &mut before);
-        self.is.alternatives(is.clone(), 0, &mut after);
-        let union = |all: &[Node]| {
-            all.iter()
-                .map(|node| types(node))
-                .fold(0, |all, bits| all | bits)
-        };
-        let (old, new) = (union(&before), union(&after));
-        let named = [keyword(&was, "type"), keyword(&is, "type")];
-        let pointer = match &named {
-            [Some(part), _] | [None, Some(part)] => part.pointer.clone(),
-            _ => place(&was),
-        };
-        let [left, right] = [&was, &is].map(|node| node.first().map(|part| &part.json));
-        let [left, right] = match &named {
-            [Some(was), Some(is)] => [Some(&was.json), Some(&is.json)],
-            _ => [left, right],
-        };
-        for (bits, is_narrower) in [(old & !new, true), (new & !old, false)] {
+        let (old, new) = (union(&before, types), union(&after, types));
+        let [named, names] = [&was, &is].map(|node| keyword(node, "type"));
+        let place = named.as_ref().or(names.as_ref()).unwrap_or(first);
+        let pointer = place.pointer.clone();
+        let (left, right) = named
+            .zip(names)
+            .unwrap_or_else(|| (first.clone(), other.clone()));
+        let left = Part { pointer, ..left };
+        let Direction {
+            narrowed, widened, ..
+        } = *self.direction;
+        for (bits, change) in [(old & !new, narrowed), (new & !old, widened)] {
             if bits != 0 {
-                self.changed(is_narrower, &pointer, left, right);
+                self.add(change, Some(&left), Some(&right));
             }
         }
         for bits in [2, OBJECT, ARRAY, STRING, NUMBER] {
-            let of_type = |all: &[Node]| {
+            let [before, after] = [&before, &after].map(|all| {
                 let all = all.iter().filter(|node| types(node) & bits != 0);
                 all.cloned().collect::<Vec<Node>>()
-            };
-            let (before, after) = (of_type(&before), of_type(&after));
+            });
             if !before.is_empty() && !after.is_empty() {
-                self.of_type(bits, before, after, depth);
+                self.of_type(bits, &before, &after, depth);
             }
         }
     }
 
     /// Compares what both schemas say about values of one type.
-    fn of_type(&mut self, bits: u8, mut before: Vec<Node>, mut after: Vec<Node>, depth: usize) {
-        let values = |all: &[Node]| {
-            let all: Option<Vec<_>> = all.iter().map(|node| listed(node, bits)).collect();
-            all.map(|all| {
-                let pointer = all
-                    .first()
-                    .map(|(_, pointer)| pointer.clone())
-                    .unwrap_or_default();
-                (
-                    all.into_iter()
-                        .flat_map(|(values, _)| values)
-                        .collect::<Vec<_>>(),
-                    pointer,
-                )
-            })
-        };
-        match (values(&before), values(&after)) {
-            (None, None) => {}
-            (None, Some((values, pointer))) => {
-                return values
-                    .iter()
-                    .take(1)
-                    .for_each(|is| self.changed(true, &pointer, None, Some(is)));
-            }
-            (Some((values, pointer)), None) => {
-                return values
-                    .iter()
-                    .take(1)
-                    .for_each(|was| self.changed(false, &pointer, Some(was), None));
-            }
-            (Some((was, pointer)), Some((is, _))) => {
-                let lost = was.iter().find(|value| !is.contains(value));
-                let gained = is.iter().find(|value| !was.contains(value));
-                lost.iter()
-                    .for_each(|lost| self.changed(true, &pointer, Some(lost), None));
-                gained
-                    .iter()
-                    .for_each(|gained| self.changed(false, &pointer, None, Some(gained)));
-                return;
-            }
+    fn of_type(&mut self, bits: u8, before: &[Node], after: &[Node], depth: usize) {
+        let Direction {
+            narrowed, widened, ..
+        } = *self.direction;
+        let (listed, lists) = (listed(before, bits), listed(after, bits));
+        if listed.is_some() || lists.is_some() {
+            // Where no values are listed, all of them are valid.
+            let (lost, gained) = match listed.is_some() && lists.is_some() {
+                true => (narrowed, widened),
+                false => (widened, narrowed),
+            };
+            self.add(lost, first_other(&listed, &lists), None);
+            return self.add(gained, None, first_other(&lists, &listed));
         }
-        if let ([was], [is]) = (&*before, &*after) {
-            return self.limits(bits, was, is, depth);
-        }
-        // Alternatives belong together that are equal, that have the same mark, or that stand at
+        // Alternatives belong together that have the same mark, that are equal, or that stand at
         // the same place.
-        let text = |node: &Node| {
-            node.iter()
-                .map(|part| part.json.as_text().to_owned())
-                .next_back()
+        let keys = |nodes: &[Node]| {
+            let keys = nodes.iter().map(|node| {
+                let text = node.last().map(|part| part.json.as_text().to_owned());
+                let mark = (bits == OBJECT).then(|| mark(node)).flatten();
+                [mark, text, Some(String::new())]
+            });
+            keys.collect::<Vec<_>>()
         };
-        let keys: [Key<'_>; 2] = [&|node| mark(node).filter(|_| bits == OBJECT), &text];
-        for key in keys {
-            let left = std::mem::take(&mut before);
-            for was in left {
-                let same = after
-                    .iter()
-                    .position(|is| key(is).is_some() && key(is) == key(&was));
-                match same {
-                    Some(at) => self.limits(bits, &was, &after.remove(at), depth),
-                    None => before.push(was),
-                }
+        let Paired { pairs, gone, new } = pair_up(&keys(before), &keys(after));
+        for (was, is, _) in pairs {
+            if let (Some(was), Some(is)) = (before.get(was), after.get(is)) {
+                self.limits(bits, was, is, depth);
             }
         }
-        let both = before.len().min(after.len());
-        for (was, is) in before.drain(..both).zip(after.drain(..both)) {
-            self.limits(bits, &was, &is, depth);
+        let part = |all: &[Node], at: usize| all.get(at)?.last().cloned();
+        for at in gone {
+            self.add(narrowed, part(before, at).as_ref(), None);
         }
-        for (is_narrower, left) in [(true, before), (false, after)] {
-            for part in left.iter().filter_map(|node| node.last()) {
-                let (was, is) = (
-                    Some(&part.json).filter(|_| is_narrower),
-                    Some(&part.json).filter(|_| !is_narrower),
-                );
-                self.changed(is_narrower, &part.pointer, was, is);
-            }
+        for at in new {
+            self.add(widened, None, part(after, at).as_ref());
         }
     }
 
     /// Compares the conditions for values of one type.
     fn limits(&mut self, bits: u8, was: &Node, is: &Node, depth: usize) {
-        for (name, _, limit) in LIMITS.into_iter().filter(|(_, about, _)| about & bits != 0) {
-            let on = |part: &Part| part.json.as_text() != "false";
-            let [before, after] = [was, is].map(|node| keyword(node, name).filter(on));
-            let Some(pointer) = before
-                .as_ref()
-                .or(after.as_ref())
-                .map(|part| part.pointer.clone())
-            else {
-                continue;
-            };
-            let [before, after] = [before, after].map(|part| part.map(|part| part.json));
-            if let Some(is_narrower) =
-                self.is_narrower(limit, before.as_ref(), after.as_ref(), bits)
-            {
-                self.changed(is_narrower, &pointer, before.as_ref(), after.as_ref());
+        for (_, kinds) in LIMITS.into_iter().filter(|(about, _)| about & bits != 0) {
+            for (weighing, names) in kinds.into_iter().enumerate() {
+                for name in names.split_whitespace() {
+                    let on = |part: &Part| part.json.as_text() != "false";
+                    let [was, is] = [was, is].map(|node| keyword(node, name).filter(on));
+                    let (was, is) = (was.as_ref(), is.as_ref());
+                    if let Some(change) = self.weigh(weighing, bits, was, is) {
+                        self.add(change, was, is);
+                    }
+                }
             }
         }
         match bits {
@@ -525,176 +442,127 @@ impl Schemas<'_, '_, '_> {
         }
     }
 
-    /// Whether fewer values are valid with another limit; `None` if it makes no difference.
-    fn is_narrower(
+    /// The meaning of another limit; `None` if it makes no difference. `weighing` is the place of
+    /// its kind in [`LIMITS`].
+    fn weigh(
         &self,
-        limit: Limit,
-        was: Option<&Json>,
-        is: Option<&Json>,
+        weighing: usize,
         bits: u8,
-    ) -> Option<bool> {
-        let number = |json: &Json| json.as_text().parse::<f64>().ok();
-        let least = if bits == NUMBER {
-            f64::NEG_INFINITY
-        } else {
-            0.0
+        was: Option<&Part>,
+        is: Option<&Part>,
+    ) -> Option<Change> {
+        let none = match (weighing, bits) {
+            (0, NUMBER) => f64::NEG_INFINITY,
+            (0, _) => 0.0,
+            _ => f64::INFINITY,
         };
-        let weigh = |none: f64| {
-            Some((
-                was.map_or(Some(none), number)?,
-                is.map_or(Some(none), number)?,
-            ))
+        let number =
+            |part: Option<&Part>| part.map_or(Some(none), |part| part.json.as_text().parse().ok());
+        let text = |part: Option<&Part>| part.and_then(|part| part.json.canonical().ok());
+        let is_narrower = match number(was).zip(number(is)).filter(|_| weighing < 2) {
+            Some((was, is)) if was == is => return None,
+            Some((was, is)) => (was < is) == (weighing == 0),
+            None if text(was) == text(is) => return None,
+            None if was.is_some() && is.is_some() => return Some(self.direction.other),
+            None => was.is_none(),
         };
-        let weighed = match limit {
-            Limit::Least => weigh(least),
-            // Turned round, so that more is narrower for both.
-            Limit::Most => weigh(f64::INFINITY).map(|(was, is)| (-was, -is)),
-            Limit::Other => None,
-        };
-        if let Some((was, is)) = weighed {
-            return was
-                .partial_cmp(&is)
-                .filter(|order| order.is_ne())
-                .map(std::cmp::Ordering::is_lt);
-        }
-        let text = |json: &Json| json.canonical().ok().map(|json| json.as_text().to_owned());
-        match (was, is) {
-            (Some(was), Some(is)) if text(was) == text(is) => None,
-            (Some(_), Some(_)) => Some(self.direction == Direction::Input),
-            (was, _) => Some(was.is_none()),
-        }
+        Some(match is_narrower {
+            true => self.direction.narrowed,
+            false => self.direction.widened,
+        })
     }
 
     fn objects(&mut self, was: &Node, is: &Node, depth: usize) {
+        let direction = self.direction;
         let (before, after) = (properties(was), properties(is));
         let (needed, needs) = (required(was), required(is));
-        let is_input = self.direction == Direction::Input;
-        for (name, parts) in &before {
-            let Some(other) = after.get(name) else {
-                let gone = if is_input {
-                    Change::ArgumentGone
-                } else {
-                    Change::OutputWidened
-                };
-                if let Some(part) = parts.first() {
-                    self.to.add_at(&part.pointer, gone, Some(&part.json), None);
+        let names = before.keys().chain(after.keys()).chain(&needed);
+        for name in names.chain(&needs).collect::<BTreeSet<_>>() {
+            let is_needed = needs.contains(name);
+            match (before.get(name), after.get(name)) {
+                (Some(was), None) => self.add(direction.gone, was.first(), None),
+                (None, Some(is)) if is_needed => self.add(direction.required, None, is.first()),
+                (None, Some(is)) => self.add(direction.added, None, is.first()),
+                (both, _) => {
+                    if let Some((was, is)) = both.zip(after.get(name)) {
+                        self.compare(was, is, depth);
+                    }
+                    if needed.contains(name) == is_needed {
+                        continue;
+                    }
+                    let list = || keyword(if is_needed { is } else { was }, "required");
+                    let place = both.and_then(|parts| parts.first()).cloned();
+                    let json = Json::string(name);
+                    let part = place.or_else(list).map(|part| Part { json, ..part });
+                    match is_needed {
+                        true => self.add(direction.required, None, part.as_ref()),
+                        false => self.add(direction.widened, part.as_ref(), None),
+                    }
                 }
-                continue;
-            };
-            self.compare(parts, other, depth);
-        }
-        for (name, parts) in after.iter().filter(|(name, _)| !before.contains_key(*name)) {
-            let change = match (is_input, needs.contains(name)) {
-                (true, true) => Change::ArgumentRequired,
-                (true, false) => Change::ArgumentAdded,
-                (false, _) => Change::OutputNarrowed,
-            };
-            if let Some(part) = parts.first() {
-                self.to
-                    .add_at(&part.pointer, change, None, Some(&part.json));
             }
-        }
-        let place = |name: &str, all: &BTreeMap<String, Vec<Part>>, node: &Node| {
-            let part = all.get(name).and_then(|parts| parts.first()).cloned();
-            part.or_else(|| keyword(node, "required"))
-                .map(|part| part.pointer)
-        };
-        let is_new = |name: &&String| after.contains_key(*name) && !before.contains_key(*name);
-        for name in needs.difference(&needed).filter(|name| !is_new(name)) {
-            let change = if is_input {
-                Change::ArgumentRequired
-            } else {
-                Change::OutputNarrowed
-            };
-            let pointer = place(name, &before, is).unwrap_or_default();
-            self.to
-                .add_at(&pointer, change, None, Some(&Json::string(name)));
-        }
-        let is_gone = |name: &&String| before.contains_key(*name) && !after.contains_key(*name);
-        for name in needed.difference(&needs).filter(|name| !is_gone(name)) {
-            let pointer = place(name, &before, was).unwrap_or_default();
-            self.changed(false, &pointer, Some(&Json::string(name)), None);
         }
         let [open, opens] = [was, is].map(|node| rest(node, "additionalProperties"));
         match (open.types(), opens.types()) {
-            // Results may have new members at any time.
-            (0, 1..) if !is_input => {
-                self.to.add_at(
-                    &open.pointer,
-                    Change::DefinitionChanged,
-                    Some(&open.json),
-                    Some(&opens.json),
-                );
-            }
+            (0, 1..) => self.add(direction.opened, Some(&open), Some(&opens)),
             _ => self.compare(&[open], &[opens], depth),
         }
     }
 
     fn arrays(&mut self, was: &Node, is: &Node, depth: usize) {
         // Before 2020-12, `items` was the array.
-        let first = |node: &Node| {
+        let [was, is] = [was, is].map(|node| {
             let keys = ["prefixItems", "items"].into_iter();
-            let all = keys.flat_map(|key| node.iter().flat_map(move |part| part.children(key)));
-            all.collect::<Vec<_>>()
-        };
-        let others = |node: &Node| {
+            let first = keys.flat_map(|key| node.iter().flat_map(move |part| part.children(key)));
             let items = rest(node, "items");
-            if items.json.elements().next().is_some() {
-                rest(node, "additionalItems")
-            } else {
-                items
-            }
-        };
-        let ((before, open), (after, opens)) = ((first(was), others(was)), (first(is), others(is)));
-        for at in 0..before.len().max(after.len()) {
-            let (was, is) = (
-                before.get(at).unwrap_or(&open),
-                after.get(at).unwrap_or(&opens),
-            );
-            self.compare(from_ref(was), from_ref(is), depth);
+            let others = match items.json.kind() {
+                Kind::Array => rest(node, "additionalItems"),
+                _ => items,
+            };
+            (first.collect::<Vec<_>>(), others)
+        });
+        let ((before, open), (after, opens)) = (was, is);
+        for at in 0..=before.len().max(after.len()) {
+            let was = before.get(at).unwrap_or(&open).clone();
+            let is = after.get(at).unwrap_or(&opens).clone();
+            self.compare(&[was], &[is], depth);
         }
-        self.compare(&[open], &[opens], depth);
     }
 
     /// Compares what does not limit values.
     fn annotations(&mut self, was: &[Part], is: &[Part]) {
-        let names = |node: &[Part]| {
-            let all = node.iter().flat_map(|part| members(&part.json));
-            let all = all.map(|(name, _)| name).filter(|name| {
-                !READ.contains(&&**name) && !LIMITS.iter().any(|(limit, ..)| limit == name)
-            });
-            all.collect::<Vec<_>>()
+        let is_read = |name: &String| {
+            let limits = LIMITS.iter().flat_map(|(_, kinds)| kinds);
+            let mut read = limits
+                .chain([&READ])
+                .flat_map(|names| names.split_whitespace());
+            read.any(|read| read == name)
         };
-        let mut all = [names(was), names(is)].concat();
-        all.sort_unstable();
-        all.dedup();
-        for name in all {
+        let all = was.iter().chain(is).flat_map(|part| members(&part.json));
+        let all: BTreeSet<String> = all.map(|(name, _)| name).collect();
+        for name in all.into_iter().filter(|name| !is_read(name)) {
             let [before, after] = [was, is].map(|node| keyword(node, &name));
-            let pointer = before
-                .as_ref()
-                .or(after.as_ref())
-                .map(|part| part.pointer.clone());
-            let [before, after] = [before, after].map(|part| part.map(|part| part.json));
-            let is_same = match (&before, &after) {
-                (Some(was), Some(is)) => self.to.are_same(was, is),
-                _ => false,
-            };
-            if !is_same {
-                let pointer = pointer.unwrap_or_default();
-                self.to
-                    .add_at(&pointer, change_of(&name), before.as_ref(), after.as_ref());
+            let both = before.as_ref().zip(after.as_ref());
+            if !both.is_some_and(|(was, is)| self.to.are_same(&was.json, &is.json)) {
+                self.add(change_of(&name), before.as_ref(), after.as_ref());
             }
         }
     }
 }
 
+/// The first of `all` that is not among `others`.
+fn first_other<'a>(all: &'a Option<Vec<Part>>, others: &Option<Vec<Part>>) -> Option<&'a Part> {
+    let texts = others.iter().flatten().map(|other| other.json.as_text());
+    let known: HashSet<&str> = texts.collect();
+    let mut all = all.iter().flatten();
+    all.find(|value| !known.contains(value.json.as_text()))
+}
+
 /// The schema of the remaining values; without one, any value is allowed.
 fn rest(node: &[Part], name: &str) -> Part {
     keyword(node, name).unwrap_or_else(|| Part {
-        pointer: node
-            .first()
-            .map(|part| part.pointer.clone() + &pointer_step(name))
-            .unwrap_or_default(),
+        pointer: node.first().map_or_else(String::new, |part| {
+            format!("{}{}", part.pointer, pointer_step(name))
+        }),
         json: Json::literal("true"),
     })
 }

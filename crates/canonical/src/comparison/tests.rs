@@ -372,7 +372,7 @@ fn changes_of_nested_schemas_are_found() {
         (
             r#"{"oneOf":[{"const":"a"},{"const":"b"}]}"#,
             r#"{"oneOf":[{"const":"a"}]}"#,
-            "/oneOf/0/const",
+            "/oneOf/1/const",
         ),
         (
             r#"{"anyOf":[{"type":"string"},{"enum":[1,2]}]}"#,
@@ -553,6 +553,29 @@ fn openings_are_compared() {
             "look item-added /capabilities/prompts"
         ]
     );
+    let modern = r#"{"supportedVersions":[],"capabilities":{},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s"}}}"#;
+    let legacy = opening("", "1");
+    assert!(of(&legacy, modern).is_empty() && of(modern, &legacy).is_empty());
+    let unnamed = r#"{"supportedVersions":["2025-11-25"],"capabilities":{}}"#;
+    assert!(of(modern, unnamed).is_empty() && of(unnamed, modern).len() == 1);
+    let tasks = modern.replace(
+        "{},",
+        r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}},"#,
+    );
+    assert!(of(&opening(r#""tasks":{}"#, "1"), &tasks).is_empty());
+    assert_eq!(
+        of(modern, &tasks),
+        ["look item-added /capabilities/extensions/io.modelcontextprotocol~1tasks"]
+    );
+    let renamed = modern.replace(r#""s""#, r#""t""#);
+    assert_eq!(
+        of(&legacy, &renamed),
+        ["look description-changed /serverInfo/name"]
+    );
+    assert_eq!(
+        of(modern, &renamed),
+        ["look description-changed /_meta/io.modelcontextprotocol~1serverInfo/name"]
+    );
     assert_eq!(
         of(
             r#"{"instructions":"a","supportedVersions":["x","y"]}"#,
@@ -698,6 +721,102 @@ fn items_can_be_exempt_by_a_star() {
     let mut exempt = Tolerance::default();
     exempt.exempt(["/result/structuredContent/*/n".to_owned()]);
     assert!(compare_answers(&answer(&list(1)), &answer(&list(2)), &exempt).is_empty());
+}
+
+/// The differences of two values at `/params`.
+fn exactly(was: &str, is: &str, masked: &[&str]) -> Vec<String> {
+    let masked = masked.iter().map(|place| (*place).to_owned()).collect();
+    let (was, is) = (json(was), json(is));
+    lines(compare_exactly("/params", Some(&was), Some(&is), &masked))
+}
+
+#[test]
+fn exact_comparison_is_about_values_and_not_texts() {
+    for (one, other) in [
+        (
+            r#"{"a":1,"b":[1,2]}"#,
+            r#"{ "b" : [1, 2], "\u0061" : 1.0 }"#,
+        ),
+        (r#"["\u0041\n"]"#, r#"["A\u000a"]"#),
+        ("[100, 0.5, -0, 1e2]", "[1e2, 5E-1, 0.0, 100.00]"),
+        (
+            "[123456789012345678901234567890]",
+            "[123456789012345678901234567890.0]",
+        ),
+        (r#"["\ud800"]"#, r#"["\ud800"]"#),
+    ] {
+        assert!(exactly(one, other, &[]).is_empty(), "{one} {other}");
+    }
+    for (one, other) in [
+        ("[9007199254740993]", "[9007199254740992]"),
+        ("[1,2]", "[2,1]"),
+        ("[1]", r#"["1"]"#),
+        ("[null]", "[]"),
+        (r#"{"a":null}"#, "{}"),
+        ("[1]", "[-1]"),
+        ("[1e999999999999]", "[1e999999999998]"),
+        (r#"["\ud800"]"#, r#"["\ud801"]"#),
+        (r#"["2026-01-01"]"#, r#"["2026-01-02"]"#),
+        (r#"{"text":"{}"}"#, r#"{"text":"{ }"}"#),
+    ] {
+        assert!(!exactly(one, other, &[]).is_empty(), "{one} {other}");
+    }
+    assert_eq!(
+        exactly(
+            r#"{"a/b":[1,{"~":true},2],"c":1}"#,
+            r#"{"a/b":[1,{"~":false},3,4]}"#,
+            &[]
+        ),
+        [
+            "value value-changed /params/a~1b/1/~0",
+            "value value-changed /params/a~1b/2",
+            "look member-added /params/a~1b/3",
+            "breaking member-gone /params/c",
+        ]
+    );
+    let many = format!("[{}0]", "0,".repeat(1000));
+    assert_eq!(exactly(&many, "[]", &[]).len(), MOST);
+}
+
+#[test]
+fn masked_place_matches_anything() {
+    let recorded = r#"{"token":"[masked]","n":1}"#;
+    for asked in [r#"{"token":{"a":1},"n":1}"#, r#"{"n":1}"#] {
+        assert!(exactly(recorded, asked, &["/params/token"]).is_empty());
+    }
+    assert!(!exactly(recorded, r#"{"n":2}"#, &["/params/token"]).is_empty());
+}
+
+#[test]
+fn digits_of_large_numbers_count() {
+    let number = |digits: &str| format!(r#""result":{{"structuredContent":{digits}}}"#);
+    let (one, other) = (
+        number("0.1234567890123456789"),
+        number("0.1234567890123456788"),
+    );
+    assert_eq!(
+        answers(&one, &other),
+        ["value value-changed /result/structuredContent"]
+    );
+    assert!(answers(&number("1e2"), &number("100.0")).is_empty());
+}
+
+#[test]
+fn references_that_cross_take_bounded_time() {
+    let schema = |count: usize| {
+        let nodes: Vec<_> = (0..count)
+            .map(|at| {
+                let to =
+                    |step: usize| format!(r##"{{"$ref":"#/$defs/{}"}}"##, (at * 7 + step) % count);
+                format!(r#""{at}":{{"properties":{{"a":{},"b":{}}}}}"#, to(1), to(3))
+            })
+            .collect();
+        format!(
+            r##"{{"$defs":{{{}}},"$ref":"#/$defs/0"}}"##,
+            nodes.join(",")
+        )
+    };
+    inputs(&schema(499), &schema(503));
 }
 
 #[test]

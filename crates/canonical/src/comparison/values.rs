@@ -1,12 +1,13 @@
-//! The differences of two values: results, errors, and the parts of definitions besides schemas.
+//! The differences of two values: results, errors, parameters, and the parts of definitions besides
+//! schemas.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{DEFAULT_NESTING, Kind};
 
 use super::forms::masked;
-use super::{Change, Comparison, elements, members};
+use super::{Change, Comparison, Difference, Tolerance, elements, members};
 
 /// The places of content blocks, whose `type` decides what they are.
 const BLOCKS: [&str; 3] = [
@@ -14,6 +15,20 @@ const BLOCKS: [&str; 3] = [
     "/result/messages/*/content",
     "/result/messages/*/content/*",
 ];
+
+/// Compares two values at `pointer` without regard to the order of members and the forms of texts
+/// and numbers, but each item with the one at its place.
+pub fn compare_exactly(
+    pointer: &str,
+    was: Option<&Json>,
+    is: Option<&Json>,
+    tolerance: &Tolerance,
+) -> Vec<Difference> {
+    let mut comparison = Comparison::new(tolerance, pointer);
+    comparison.is_exact = true;
+    comparison.either(was, is);
+    comparison.found
+}
 
 impl Comparison<'_> {
     /// Compares two values at the current place.
@@ -28,39 +43,37 @@ impl Comparison<'_> {
                     at.add(Change::TypeChanged, was.as_ref(), is.as_ref());
                 });
             }
-            (Kind::Object, Kind::Object) => self.objects(was, is),
-            (Kind::Array, Kind::Array) => self.arrays(was, is),
-            (Kind::String, Kind::String) if self.path.place.ends_with("/text") => {
-                self.texts(was, is);
+            (Kind::Object, Kind::Object) => {
+                self.each_member(was, is, |at, _, was, is| at.either(was, is));
             }
+            (Kind::Array, Kind::Array) => self.arrays(was, is),
+            (Kind::String, Kind::String) if self.is_text() => self.texts(was, is),
             (before, after) if before != after => {
                 self.add(Change::TypeChanged, Some(was), Some(is));
             }
-            _ if scalar(was) == scalar(is) => {}
+            _ if self.scalar(was) == self.scalar(is) => {}
             _ => self.add(Change::ValueChanged, Some(was), Some(is)),
+        }
+    }
+
+    fn either(&mut self, was: Option<&Json>, is: Option<&Json>) {
+        match (was, is) {
+            (Some(was), Some(is)) => self.values(was, is),
+            (None, None) => {}
+            (was, None) => self.add(Change::MemberGone, was, None),
+            (None, is) => self.add(Change::MemberAdded, None, is),
         }
     }
 
     /// Whether a content block is of another type.
     fn is_other_block(&self, was: &Json, is: &Json) -> bool {
-        let kind = |block: &Json| block.get("type").map(|kind| scalar(&kind));
+        let kind = |block: &Json| block.get("type").map(|kind| self.scalar(&kind));
         BLOCKS.contains(&self.path.place.as_str()) && kind(was) != kind(is)
     }
 
-    fn objects(&mut self, was: &Json, is: &Json) {
-        let (was, is) = (members(was), members(is));
-        let after: HashMap<&str, &Json> = is.iter().map(|(name, is)| (&**name, is)).collect();
-        for (name, was) in &was {
-            self.at_member(name, |at| match after.get(&**name) {
-                Some(is) => at.values(was, is),
-                None => at.add(Change::MemberGone, Some(was), None),
-            });
-        }
-        let before: HashMap<&str, &Json> = was.iter().map(|(name, was)| (&**name, was)).collect();
-        let added = is.iter().filter(|(name, _)| !before.contains_key(&**name));
-        for (name, is) in added {
-            self.at_member(name, |at| at.add(Change::MemberAdded, None, Some(is)));
-        }
+    /// Whether a string at the current place may be JSON.
+    fn is_text(&self) -> bool {
+        !self.is_exact && self.path.place.ends_with("/text")
     }
 
     /// Compares texts, as JSON if both are.
@@ -69,39 +82,33 @@ impl Comparison<'_> {
             (Some(was), Some(is)) => self.values(&was, &is),
             // Programs that read the text as JSON cannot any more.
             (Some(_), None) => self.add(Change::TypeChanged, Some(was), Some(is)),
-            _ if scalar(was) == scalar(is) => {}
+            _ if self.scalar(was) == self.scalar(is) => {}
             _ => self.add(Change::ValueChanged, Some(was), Some(is)),
         }
     }
 
-    /// Compares arrays. Equal items belong together wherever they are, then items with the same
-    /// members, and then the others in order.
+    /// Compares arrays. Unless the comparison is exact, equal items belong together wherever they
+    /// are, then items with the same members, and then the others in order.
     fn arrays(&mut self, was: &Json, is: &Json) {
         let (before, after) = (elements(was), elements(is));
-        let mut pairs = Vec::new();
-        let mut left: Vec<usize> = (0..before.len()).collect();
-        let mut right: Vec<usize> = (0..after.len()).collect();
-        let keys = [
-            Self::signature as fn(&mut Self, &Json) -> String,
-            |_, item| outline(item),
-            |_, _| String::new(),
-        ];
-        for (round, key) in keys.into_iter().enumerate() {
-            let mut others: HashMap<String, VecDeque<usize>> = HashMap::new();
-            for at in std::mem::take(&mut right) {
-                let key = self.key_of(&after, at, key);
-                others.entry(key).or_default().push_back(at);
+        if self.is_exact {
+            for at in 0..before.len().max(after.len()) {
+                // As a name: each item is a place of its own.
+                self.at_member(&at.to_string(), |here| {
+                    here.either(before.get(at), after.get(at));
+                });
             }
-            for at in std::mem::take(&mut left) {
-                let key = self.key_of(&before, at, key);
-                match others.get_mut(&key).and_then(VecDeque::pop_front) {
-                    Some(other) => pairs.push((at, other, round)),
-                    None => left.push(at),
-                }
-            }
-            right = others.into_values().flatten().collect();
-            right.sort_unstable();
+            return;
         }
+        let mut keys = |items: &[Json]| {
+            let keys = items.iter().enumerate().map(|(at, item)| {
+                let mut signature = String::new();
+                self.at_item(at, |here| signature = here.signature(item));
+                [signature, outline(item), String::new()].map(Some)
+            });
+            keys.collect::<Vec<_>>()
+        };
+        let Paired { mut pairs, .. } = pair_up(&keys(&before), &keys(&after));
         if before.len() != after.len() {
             self.add(Change::ValueChanged, Some(was), Some(is));
         }
@@ -115,14 +122,6 @@ impl Comparison<'_> {
                 self.at_item(at, |here| here.values(was, is));
             }
         }
-    }
-
-    fn key_of(&mut self, items: &[Json], at: usize, key: fn(&mut Self, &Json) -> String) -> String {
-        let mut found = String::new();
-        if let Some(item) = items.get(at) {
-            self.at_item(at, |here| found = key(here, item));
-        }
-        found
     }
 
     /// Whether two values are the same, apart from tolerated differences.
@@ -158,13 +157,68 @@ impl Comparison<'_> {
                 }
                 format!("[{}", joined(signs))
             }
-            Kind::String if self.path.place.ends_with("/text") => match inner_json(json) {
+            Kind::String if self.is_text() => match inner_json(json) {
                 Some(inner) => self.signature(&inner),
-                None => scalar(json),
+                None => self.scalar(json),
             },
-            _ => scalar(json),
+            _ => self.scalar(json),
         }
     }
+
+    /// A text for a value that is not read further. It is equal for strings with the same
+    /// characters, for equal numbers, and, unless the comparison is exact, for values of a form that
+    /// differs each time.
+    fn scalar(&self, json: &Json) -> String {
+        let form = |text: &str| match self.is_exact {
+            true => text.to_owned(),
+            false => masked(text),
+        };
+        match json.as_str() {
+            Some(text) => format!("\"{}", form(&text)),
+            None => {
+                let text = form(json.as_text());
+                let number = (json.kind() == Kind::Number).then(|| decimal(&text));
+                number.flatten().unwrap_or(text)
+            }
+        }
+    }
+}
+
+/// The keys of a thing, by which it belongs to another one.
+type Keys = [Option<String>; 3];
+
+/// Things of two sides that belong together, by their places.
+pub(super) struct Paired {
+    /// Both places, and the number of the equal key.
+    pub(super) pairs: Vec<(usize, usize, usize)>,
+    pub(super) gone: Vec<usize>,
+    pub(super) new: Vec<usize>,
+}
+
+/// Pairs the things whose first keys are equal, then those whose second keys are, and so on.
+pub(super) fn pair_up(before: &[Keys], after: &[Keys]) -> Paired {
+    let mut pairs = Vec::new();
+    let mut gone: Vec<usize> = (0..before.len()).collect();
+    let mut new: Vec<usize> = (0..after.len()).collect();
+    for round in 0..3 {
+        let key = |all: &[Keys], at: usize| all.get(at)?.get(round)?.clone();
+        let mut others: HashMap<String, VecDeque<usize>> = HashMap::new();
+        for at in &new {
+            if let Some(key) = key(after, *at) {
+                others.entry(key).or_default().push_back(*at);
+            }
+        }
+        let mut taken = HashSet::new();
+        gone.retain(|at| {
+            let place = key(before, *at).and_then(|key| others.get_mut(&key));
+            let other = place.and_then(VecDeque::pop_front);
+            pairs.extend(other.map(|other| (*at, other, round)));
+            taken.extend(other);
+            other.is_none()
+        });
+        new.retain(|at| !taken.contains(at));
+    }
+    Paired { pairs, gone, new }
 }
 
 /// Texts in one, with their lengths, so that other texts give another one.
@@ -177,21 +231,27 @@ fn joined(texts: impl IntoIterator<Item = String>) -> String {
 fn outline(item: &Json) -> String {
     let mut names: Vec<String> = members(item).into_iter().map(|(name, _)| name).collect();
     names.sort_unstable();
-    let kind = item.get("type").map(|kind| scalar(&kind));
+    let kind = item.get("type");
+    let kind = kind.as_ref().and_then(Json::as_str);
     format!("{:?}{kind:?}{}", item.kind(), joined(names))
 }
 
-/// A text for a value that is not read further. It is equal for strings with the same characters,
-/// for equal numbers, and for values of a form that differs each time.
-fn scalar(json: &Json) -> String {
-    match json.as_str() {
-        Some(text) => format!("\"{}", masked(&text)),
-        None if json.kind() == Kind::Number && !json.is_integer() => {
-            let number = json.as_text().parse::<f64>().unwrap_or_default();
-            masked(&number.to_string())
-        }
-        None => masked(json.as_text()),
-    }
+/// A text that is equal for equal numbers: the sign, the digits without zeros at the ends, and the
+/// power of ten of the last digit. `None` for an exponent that no program computes with.
+fn decimal(text: &str) -> Option<String> {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let exponent: i32 = exponent.parse().ok()?;
+    let unsigned = mantissa.trim_start_matches('-');
+    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+    let digits = format!("{whole}{fraction}");
+    let significant = digits.trim_end_matches('0');
+    let zeros = i64::try_from(digits.len() - significant.len()).ok()?;
+    let power = i64::from(exponent) - i64::try_from(fraction.len()).ok()? + zeros;
+    let sign = mantissa.strip_suffix(unsigned)?;
+    Some(match significant.trim_start_matches('0') {
+        "" => "0".to_owned(),
+        significant => format!("{sign}{significant}e{power}"),
+    })
 }
 
 /// The array or object that a string contains as text.

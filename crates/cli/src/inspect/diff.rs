@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::comparison::{
+    Difference, Tolerance, compare_answers, compare_definitions, compare_exactly,
+};
 use fanlight_canonical::{BackendClient, Call, Endpoint, ServerMessages, Unresolved};
 use fanlight_gateway::catalogue::{Entry, ListView};
-use fanlight_gateway::difference;
 use fanlight_gateway::{BackendId, Gateway};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::visible::plain;
@@ -16,6 +18,11 @@ use crate::endpoints::find_named;
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::show;
+
+/// Bytes shown around the first difference.
+const CONTEXT: usize = 40;
+/// The limit of characters shown of a value.
+const SHOWN: usize = 80;
 
 /// A tool call directly at the tool's server.
 pub struct DirectCall {
@@ -80,10 +87,13 @@ impl DirectCall {
     /// they differ.
     pub fn compare(&self, through: &Response, json: bool) -> Result<(), Failure> {
         let (left, right) = (self.response.body(), through.body());
-        let values = difference::of_values(&left, &right).lines();
-        let bytes = difference::of_bytes(&left, &right);
-        let are_equal =
-            values.is_empty() && bytes.is_none() && self.response.is_error() == through.is_error();
+        let tolerance = Tolerance::default();
+        let values = lines(match self.response.is_error() == through.is_error() {
+            true => compare_exactly("", Some(&left), Some(&right), &tolerance),
+            false => compare_answers(&self.response, through, &tolerance),
+        });
+        let bytes = compare_bytes(&left, &right);
+        let are_equal = values.is_empty() && bytes.is_none();
         let failure = || {
             Failure::other(
                 "the results differ (a tool that answers differently each time differs here too)",
@@ -105,20 +115,6 @@ impl DirectCall {
                 .member("gateway", &right);
             out::json(report.finish().as_text());
             return if are_equal { Ok(()) } else { Err(failure()) };
-        }
-        if self.response.is_error() != through.is_error() {
-            let kind = |response: &Response| {
-                if response.is_error() {
-                    "an error"
-                } else {
-                    "a result"
-                }
-            };
-            say!(
-                "{} directly became {} through the gateway",
-                kind(&self.response),
-                kind(through)
-            );
         }
         values.iter().for_each(|line| say!("json:  {line}"));
         if let Some(place) = &bytes {
@@ -156,8 +152,8 @@ fn say_intended(snapshot: &ListView, tool: &Entry) {
     let Some(given) = snapshot.given(tool) else {
         return;
     };
-    let differences = difference::of_values(&given, &tool.visible).lines();
-    differences
+    let differences = compare_definitions(Some(&given), Some(&tool.visible), &Tolerance::default());
+    lines(differences)
         .iter()
         .for_each(|line| say!("intended: tool {line}"));
     let arguments = tool
@@ -165,4 +161,50 @@ fn say_intended(snapshot: &ListView, tool: &Entry) {
         .into_iter()
         .filter(|change| change.contains("argument"));
     arguments.for_each(|change| say!("intended: the tool {}", plain(&change, 300)));
+}
+
+/// A line about each difference, with its values.
+fn lines(found: Vec<Difference>) -> Vec<String> {
+    let shown = |json: &Json| plain(json.as_text(), SHOWN);
+    found.iter().map(|one| one.line(shown)).collect()
+}
+
+/// The first differing byte with its context; `None` if the texts are equal.
+fn compare_bytes(left: &Json, right: &Json) -> Option<String> {
+    let (l, r) = (left.bytes(), right.bytes());
+    if l == r {
+        return None;
+    }
+    let at = l.iter().zip(r.iter()).take_while(|(a, b)| a == b).count();
+    let around = |bytes: &[u8]| {
+        let start = at.saturating_sub(CONTEXT / 2);
+        let end = (at + CONTEXT).min(bytes.len());
+        let shown = bytes.get(start..end).unwrap_or_default();
+        shown.escape_ascii().to_string()
+    };
+    Some(format!(
+        "first difference at byte {at} ({} bytes directly, {} through the gateway)\n  direct:  …{}\n  gateway: …{}",
+        l.len(),
+        r.len(),
+        around(l),
+        around(r)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn white_space_is_found_that_values_ignore() {
+        let (left, right) = (Json::literal(r#"{"a":1}"#), Json::literal(r#"{"a": 1}"#));
+        let values = compare_exactly("", Some(&left), Some(&right), &Tolerance::default());
+        assert!(values.is_empty());
+        let found = compare_bytes(&left, &right).unwrap();
+        assert!(
+            found.starts_with("first difference at byte 5 (7 bytes directly, 8"),
+            "{found}"
+        );
+        assert_eq!(compare_bytes(&left, &left), None);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fanlight_config::Transport;
 use fanlight_protocol::{Era, Revision, meta};
 use serde_json::{Map, Value, json};
 
@@ -13,7 +14,7 @@ use crate::judge::observed::Observed;
 use crate::judge::peer::{Answer, Broken, JudgedServer, METHOD_NOT_FOUND};
 use crate::judge::report::{EraReport, Finding, Pings, Timing, Who};
 use crate::judge::shape::{Shape, check_shape};
-use crate::judge::{Patience, Step, Target};
+use crate::judge::{Patience, Step};
 
 /// The number of small requests whose time is measured.
 const PINGS: usize = 20;
@@ -39,7 +40,7 @@ impl Said {
 
 /// Talks to a server in this revision, or an earlier one of its era.
 pub(crate) async fn hold(
-    target: &Target,
+    target: &Transport,
     revision: Revision,
     patience: Patience,
     mask: &Mask,

@@ -1,51 +1,23 @@
-//! Hides the secrets of a target in texts about it.
+//! Hides the secrets of a server's configuration in texts about it.
 
-use fanlight_protocol::secret::{is_secret_option, without_secrets};
+use fanlight_config::Server;
 use serde_json::Value;
 
-use crate::judge::Target;
+use crate::recording::values_of;
 
 /// The replacement for hidden text.
 const HIDDEN: &str = "•••";
 /// The shortest text that is hidden. Shorter ones are no secrets, and would hide parts of other
 /// words.
 const SHORTEST: usize = 6;
-/// The parts of a target that may be secret. A server may repeat them in its texts.
+/// Parts of a server's configuration that may be secret. The server may repeat them in its texts.
 #[derive(Clone, Debug, Default)]
 pub struct Mask(Vec<String>);
 
 impl Mask {
-    /// Collects values of options and arguments after options with secret names. It takes the user,
-    /// the password, query values and long path segments of a URL. Values of headers count too.
-    pub fn of(target: &Target) -> Self {
-        let mut texts = Vec::new();
-        match target {
-            Target::Command { arguments, .. } => {
-                let mut previous = "";
-                for argument in arguments {
-                    if let Some((_, value)) = argument.split_once('=') {
-                        texts.push(value.to_owned());
-                    }
-                    if is_secret_option(previous) || without_secrets(argument, "").is_some() {
-                        texts.push(argument.clone());
-                    }
-                    previous = argument;
-                }
-            }
-            Target::Url { url, headers } => {
-                for (_, value) in headers {
-                    // In `Bearer x`, the second word is the secret.
-                    texts.extend(value.split_whitespace().map(str::to_owned));
-                }
-                if let Ok(url) = reqwest::Url::parse(url) {
-                    texts.extend(url.query_pairs().map(|(_, value)| value.into_owned()));
-                    texts.extend(url.password().map(str::to_owned));
-                    texts.push(url.username().to_owned());
-                    let long = url.path().split('/').filter(|part| part.len() >= 16);
-                    texts.extend(long.map(str::to_owned));
-                }
-            }
-        }
+    /// Collects the values of a server's configuration that may be secret.
+    pub fn of(server: &Server) -> Self {
+        let mut texts = values_of(server);
         texts.retain(|text| text.chars().count() >= SHORTEST);
         // The longest first, so that none hides a part of another.
         texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
@@ -83,9 +55,14 @@ impl Mask {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_config::{Secret, Transport};
     use serde_json::json;
 
     use super::*;
+
+    fn mask(transport: Transport) -> Mask {
+        Mask::of(&Server::new("server", transport))
+    }
 
     #[test]
     fn secrets_of_a_command_are_hidden_wherever_they_stand() {
@@ -99,9 +76,11 @@ mod tests {
             "postgres://u:s3cret-3@h/d",
         ];
         let arguments = arguments.map(str::to_owned).to_vec();
-        let mask = Mask::of(&Target::Command {
-            program: "node".into(),
-            arguments,
+        let mask = mask(Transport::Stdio {
+            command: "node".into(),
+            args: arguments,
+            env: Vec::new(),
+            cwd: None,
         });
         let mut said = json!({ "s3cret-one": ["x s3cret-two y", "at postgres://u:s3cret-3@h/d", "server.js 8080"] });
         mask.hide_in(&mut said);
@@ -115,8 +94,11 @@ mod tests {
     fn secrets_of_a_url_are_hidden() {
         let url = "https://user00:s3cret-pass@example.com/mcp/0123456789abcdef0123?key=s3cret-key"
             .to_owned();
-        let headers = vec![("Authorization".to_owned(), "Bearer s3cret-token".to_owned())];
-        let mask = Mask::of(&Target::Url { url, headers });
+        let headers = vec![(
+            "authorization".to_owned(),
+            Secret::new("Bearer s3cret-token"),
+        )];
+        let mask = mask(Transport::Http { url, headers });
         let shown = mask.hide("s3cret-token s3cret-key s3cret-pass /mcp/0123456789abcdef0123");
         assert!(
             !shown.contains("s3cret") && !shown.contains("0123456789") && shown.contains("/mcp/"),

@@ -20,6 +20,7 @@ mod shape;
 
 use std::time::Duration;
 
+use fanlight_config::{Server, Transport};
 use fanlight_protocol::{Era, Revision};
 
 pub use mask::Mask;
@@ -27,25 +28,6 @@ pub use page::page;
 pub use report::{
     EntryReport, EraReport, Finding, ListReport, Pings, Report, Severity, Timing, Who,
 };
-
-/// The server to judge.
-#[derive(Clone, Debug)]
-pub enum Target {
-    /// A process that speaks over its standard input and output.
-    Command {
-        /// The program.
-        program: String,
-        /// Its arguments.
-        arguments: Vec<String>,
-    },
-    /// A Streamable HTTP server, or one of the deprecated HTTP+SSE transport.
-    Url {
-        /// Its endpoint.
-        url: String,
-        /// Headers of each request.
-        headers: Vec<(String, String)>,
-    },
-}
 
 /// How long to wait for answers.
 #[derive(Clone, Copy, Debug)]
@@ -67,12 +49,12 @@ pub enum Step {
 
 /// Judges a server. `at` is the time of the report in the form to show.
 pub async fn judge(
-    target: &Target,
+    target: &Transport,
     patience: Patience,
     at: String,
     mut step: impl FnMut(Step),
 ) -> Report {
-    let mask = Mask::of(target);
+    let mask = Mask::of(&Server::new("server", target.clone()));
     let mut findings = Vec::new();
     let mut eras = Vec::new();
     // The older era first, because servers of both eras answer its first request.

@@ -1,9 +1,8 @@
 //! The report about a server.
 
+use fanlight_config::Transport;
 use fanlight_protocol::Era;
 use serde::Serialize;
-
-use crate::judge::Target;
 
 /// The results of judging a server.
 #[derive(Clone, Debug, Serialize)]
@@ -172,16 +171,15 @@ fn era_names<S: serde::Serializer>(eras: &[Era], serializer: S) -> Result<S::Ok,
 
 impl Report {
     pub(crate) fn new(
-        target: &Target,
+        target: &Transport,
         at: String,
         eras: Vec<EraReport>,
         findings: Vec<Finding>,
     ) -> Self {
         let (target, transport) = match target {
-            Target::Command { program, arguments } => {
-                (shown_command(program, arguments.len()), "stdio")
-            }
-            Target::Url { url, .. } => (shown_url(url), "http"),
+            Transport::Stdio { command, args, .. } => (shown_command(command, args.len()), "stdio"),
+            Transport::Http { url, .. } | Transport::Sse { url, .. } => (shown_url(url), "http"),
+            Transport::Incomplete { .. } => (String::new(), "http"),
         };
         let judge = format!("fanlight {}", env!("CARGO_PKG_VERSION"));
         Self {

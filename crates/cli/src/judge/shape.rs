@@ -8,7 +8,7 @@
 use std::sync::LazyLock;
 
 use jsonschema::Validator;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::judge::observed::{Observed, shortened};
 
@@ -70,12 +70,9 @@ pub(crate) fn check_shape(shape: Shape, result: &Value, observed: &mut Observed)
 
 /// Describes the violations in a value.
 pub(crate) fn problems(shape: Shape, value: &Value) -> Vec<String> {
-    static VALIDATORS: LazyLock<Vec<(Shape, Validator)>> = LazyLock::new(|| {
-        ALL.into_iter()
-            .filter_map(|shape| Some((shape, jsonschema::validator_for(&schema(shape)).ok()?)))
-            .collect()
-    });
-    let Some((_, validator)) = VALIDATORS.iter().find(|(known, _)| *known == shape) else {
+    static VALIDATORS: LazyLock<[Option<Validator>; 8]> =
+        LazyLock::new(|| ALL.map(|shape| jsonschema::validator_for(&schema(shape)).ok()));
+    let Some(Some(validator)) = VALIDATORS.get(shape as usize) else {
         return Vec::new();
     };
     let describe = |error: jsonschema::ValidationError<'_>| {
@@ -93,102 +90,17 @@ pub(crate) fn problems(shape: Shape, value: &Value) -> Vec<String> {
         .collect()
 }
 
+/// The JSON Schema of a shape: a definition in `shapes.json`.
 fn schema(shape: Shape) -> Value {
-    let text = || json!({ "type": "string" });
-    let object = || json!({ "type": "object" });
-    let listed =
-        || json!({ "type": "object", "properties": { "listChanged": { "type": "boolean" } } });
-    let capabilities = || {
-        json!({
-            "type": "object",
-            "properties": {
-                "tools": listed(), "prompts": listed(), "resources": listed(),
-                "logging": object(), "completions": object(), "extensions": object(), "experimental": object(),
-            },
-        })
-    };
-    let icons = json!({ "type": "array", "items": { "type": "object", "required": ["src"], "properties": { "src": text() } } });
-    let of = |required: &[&str], properties: Value| {
-        let mut schema =
-            json!({ "type": "object", "required": required, "properties": properties });
-        let described = [
-            ("title", text()),
-            ("description", text()),
-            ("icons", icons.clone()),
-            ("_meta", object()),
-        ];
-        for (name, kind) in described {
-            schema["properties"][name] = kind;
-        }
-        schema
-    };
-    let cacheable = |required: &[&str], mut properties: Value| {
-        properties["resultType"] = text();
-        properties["ttlMs"] = json!({ "type": "integer", "minimum": 0 });
-        properties["cacheScope"] = json!({ "enum": ["public", "private"] });
-        let required: Vec<&str> = ["resultType", "ttlMs", "cacheScope"]
-            .iter()
-            .chain(required)
-            .copied()
-            .collect();
-        json!({ "type": "object", "required": required, "properties": properties })
-    };
-    let cursor = || json!({ "nextCursor": text() });
-    match shape {
-        Shape::Initialize => of(
-            &["protocolVersion", "capabilities", "serverInfo"],
-            json!({
-                "protocolVersion": text(),
-                "capabilities": capabilities(),
-                "serverInfo": of(&["name", "version"], json!({ "name": text(), "version": text() })),
-                "instructions": text(),
-            }),
-        ),
-        Shape::Discover => cacheable(
-            &["supportedVersions", "capabilities"],
-            json!({
-                "supportedVersions": { "type": "array", "items": text(), "minItems": 1 },
-                "capabilities": capabilities(),
-                "instructions": text(),
-            }),
-        ),
-        Shape::Page => json!({ "type": "object", "properties": cursor() }),
-        Shape::ModernPage => cacheable(&[], cursor()),
-        Shape::Tool => of(
-            &["name", "inputSchema"],
-            json!({ "name": text(), "inputSchema": object(), "annotations": hints() }),
-        ),
-        Shape::Resource => of(
-            &["name", "uri"],
-            json!({ "name": text(), "uri": text(), "mimeType": text() }),
-        ),
-        Shape::ResourceTemplate => of(
-            &["name", "uriTemplate"],
-            json!({ "name": text(), "uriTemplate": text(), "mimeType": text() }),
-        ),
-        Shape::Prompt => {
-            let argument = json!({ "type": "object", "required": ["name"], "properties": { "name": text(), "required": { "type": "boolean" } } });
-            of(
-                &["name"],
-                json!({ "name": text(), "arguments": { "type": "array", "items": argument } }),
-            )
-        }
-    }
-}
-
-fn hints() -> Value {
-    let flag = json!({ "type": "boolean" });
-    json!({
-        "type": "object",
-        "properties": {
-            "title": { "type": "string" }, "readOnlyHint": flag, "destructiveHint": flag, "idempotentHint": flag,
-            "openWorldHint": flag,
-        },
-    })
+    let mut schema: Value = serde_json::from_str(include_str!("shapes.json")).unwrap_or_default();
+    schema["$ref"] = format!("#/$defs/{shape:?}").into();
+    schema
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -5,16 +5,20 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fanlight_protocol::capability::{MissingCapability, missing_capability_error};
+use fanlight_protocol::input::InputRequired;
+use fanlight_protocol::json::MAX_NESTING;
 use fanlight_protocol::{
-    Era, Json, Message, Method, Notification, Request, Response, Revision, RpcError, code,
+    Era, Json, Message, Method, Notification, Request, Response, Revision, RpcError, code, meta,
 };
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::incoming::Malformed;
 use super::player::{Next, Play, Played, Player, with_value};
-use super::script::{Role, Scene, era_of, json};
+use crate::recording::script::{Role, Scene, era_of, json};
 
 /// The maximum number of requests that one client may run at a time.
 const RUNNING: usize = 1000;
@@ -41,6 +45,8 @@ pub(super) struct MockedClient {
 #[derive(Default)]
 struct State {
     played: Played,
+    /// The capabilities that a legacy client has declared.
+    capabilities: Option<Json>,
     /// Running requests by their id.
     running: HashMap<String, CancellationToken>,
     /// The server's questions without an answer, by their id.
@@ -85,8 +91,27 @@ impl MockedClient {
         })
     }
 
-    /// Begins to answer a request.
-    pub(super) fn begin(&self, request: Request) -> Answering {
+    /// Takes what a client has sent; returns the reaction to a request, or to a text that is no
+    /// message.
+    pub(super) fn receive(&self, received: Result<Message, Malformed>) -> Option<Answering> {
+        match received {
+            Ok(Message::Request(request)) => return Some(self.begin(request)),
+            Ok(Message::Response(answer)) => {
+                let question = self.state.lock().questions.remove(answer.id().as_text());
+                // Nobody waits for a late answer.
+                question.map(|question| question.send(answer));
+            }
+            Ok(Message::Notification(notification)) => self.take_notification(&notification),
+            Err(malformed) => {
+                let mut refusal = self.refusal(&malformed.0, &malformed.1);
+                refusal.status = Some(400);
+                return Some(Answering::AtOnce(refusal));
+            }
+        }
+        None
+    }
+
+    fn begin(&self, request: Request) -> Answering {
         let id = request.id.clone();
         let message = Message::Request(request.clone());
         if era_of(&message, Some(self.era)) != self.era {
@@ -96,6 +121,10 @@ impl MockedClient {
         if state.running.len() >= RUNNING {
             let message = format!("more than {RUNNING} requests are running");
             return Answering::AtOnce(self.refusal(&id, &RpcError::new(code::INTERNAL, message)));
+        }
+        if request.method == Method::Initialize {
+            let params = request.params.as_ref();
+            state.capabilities = params.and_then(|params| params.get("capabilities"));
         }
         let begun = self.player.begin(self.era, request, &mut state.played);
         if begun.is_ok() {
@@ -128,7 +157,7 @@ impl MockedClient {
     }
 
     /// An error of the mock itself.
-    pub(super) fn refusal(&self, id: &Json, error: &RpcError) -> Outgoing {
+    fn refusal(&self, id: &Json, error: &RpcError) -> Outgoing {
         self.outgoing(id, &Response::from_error(error))
     }
 
@@ -169,6 +198,10 @@ impl MockedClient {
                     if !self.player.is_fast {
                         sleep(cue.after).await;
                     }
+                    if let Some(missing) = self.undeclared(play.params(), &cue.text) {
+                        let error = missing_capability_error(&[missing], &[]);
+                        return Err(error.unwrap_or_else(|| missing.to_error()));
+                    }
                     let (text, status) = match cue.role {
                         Role::Question(id) => (self.ask(&cue.text, id, &mut questions), None),
                         Role::Answer(status) => (cue.text, status),
@@ -196,6 +229,28 @@ impl MockedClient {
         }
     }
 
+    /// The first capability that the questions in a message need and the client has not declared.
+    /// `params` are those of its request.
+    fn undeclared(&self, params: Option<&Json>, text: &Json) -> Option<MissingCapability> {
+        let capabilities = match self.era {
+            Era::Legacy => self.state.lock().capabilities.clone(),
+            Era::Modern => params.and_then(|it| it.get("_meta")?.get(meta::CLIENT_CAPABILITIES)),
+        };
+        let capabilities = capabilities.unwrap_or_else(Json::null);
+        let missing = |method: &Method, params: Option<&Json>| {
+            MissingCapability::for_server_request(&capabilities, method, params)
+        };
+        match Message::parse(text.bytes().clone(), MAX_NESTING) {
+            Ok(Message::Request(asked)) => missing(&asked.method, asked.params.as_ref()),
+            Ok(Message::Response(answer)) => {
+                let asked = InputRequired::of(&answer)?.requests().ok()?;
+                let mut asked = asked.iter();
+                asked.find_map(|one| missing(&one.method, one.params.as_ref()))
+            }
+            _ => None,
+        }
+    }
+
     /// Registers a question, and gives it another id if its own is in use.
     fn ask(&self, text: &Json, id: Json, questions: &mut Vec<Question>) -> Json {
         let mut state = self.state.lock();
@@ -214,19 +269,6 @@ impl MockedClient {
             answer,
         });
         text
-    }
-
-    /// Takes a notification or an answer of the client.
-    pub(super) fn take(&self, message: Message) {
-        match message {
-            Message::Response(answer) => {
-                let question = self.state.lock().questions.remove(answer.id().as_text());
-                // Nobody waits for a late answer.
-                question.map(|question| question.send(answer));
-            }
-            Message::Notification(notification) => self.take_notification(&notification),
-            Message::Request(_) => {}
-        }
     }
 
     fn take_notification(&self, notification: &Notification) {
@@ -286,7 +328,8 @@ impl MockedClient {
             }
             let text = outside.text.bytes().clone();
             let message = Outgoing { text, status: None };
-            if out.send(message).await.is_err() {
+            let is_undeclared = self.undeclared(None, &outside.text).is_some();
+            if !is_undeclared && out.send(message).await.is_err() {
                 return;
             }
             *next += 1;

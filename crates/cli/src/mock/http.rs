@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use data_encoding::HEXLOWER;
 use fanlight_http::{
     AcceptLimits, Admissions, Guard, Http1Limits, ListeningSocket, Origins, accept_and_spawn, open,
     serve_http1, sockets,
@@ -32,7 +31,7 @@ use super::QUEUE;
 use super::connection::{Answering, MockedClient, Outgoing};
 use super::incoming::{MESSAGE, Malformed, messages};
 use super::player::Player;
-use super::script::era_of;
+use crate::recording::script::era_of;
 
 const EVENTS: &str = "text/event-stream";
 
@@ -225,14 +224,7 @@ impl HttpMock {
 
     /// Opens a session.
     async fn open(&self, messages: Vec<Result<Message, Malformed>>) -> Response<Body> {
-        let mut random = [0; 16];
-        if aws_lc_rs::rand::fill(&mut random).is_err() {
-            return plain(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the system has no random numbers",
-            );
-        }
-        let id = HEXLOWER.encode(&random);
+        let id = format!("{:032x}", fastrand::u128(..));
         let connection = MockedClient::new(Arc::clone(&self.player), Era::Legacy);
         let mut answer = run(&connection, messages).await;
         if let Ok(value) = HeaderValue::from_str(&id) {
@@ -265,18 +257,8 @@ async fn run(
     connection: &Arc<MockedClient>,
     messages: Vec<Result<Message, Malformed>>,
 ) -> Response<Body> {
-    let mut answers = Vec::new();
-    for message in messages {
-        match message {
-            Ok(Message::Request(request)) => answers.push(connection.begin(request)),
-            Ok(message) => connection.take(message),
-            Err(error) => {
-                let mut refusal = connection.refusal(&error.0, &error.1);
-                refusal.status = Some(400);
-                answers.push(Answering::AtOnce(refusal));
-            }
-        }
-    }
+    let answers = messages.into_iter().filter_map(|it| connection.receive(it));
+    let mut answers: Vec<Answering> = answers.collect();
     let (out, mut answered) = mpsc::channel(QUEUE);
     if answers.len() == 1
         && let Some(answer) = answers.pop_if(|answer| !answer.is_stream())

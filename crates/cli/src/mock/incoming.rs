@@ -1,6 +1,7 @@
 //! Messages of clients, and the errors for texts that are no messages.
 
 use bytes::Bytes;
+use fanlight_frontend::message_fault;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::line::Line;
 use fanlight_protocol::message::Sender;
@@ -21,7 +22,7 @@ pub(super) fn messages(text: Bytes) -> Vec<Result<Message, Malformed>> {
         Err(MessageError::Batch(batch)) => {
             match Message::parse_batch(batch, DEFAULT_NESTING, BATCH, Sender::Client) {
                 Ok(all) => all.into_iter().map(checked).collect(),
-                Err(error) => vec![Err(invalid(error.to_string()))],
+                Err(error) => vec![invalid(error.to_string())],
             }
         }
         one => vec![checked(one)],
@@ -32,27 +33,18 @@ pub(super) fn messages(text: Bytes) -> Vec<Result<Message, Malformed>> {
 pub(super) fn messages_of_line(line: Line) -> Vec<Result<Message, Malformed>> {
     match line {
         Line::Whole(text) => messages(text),
-        Line::TooLong { .. } => vec![Err(invalid(format!("more than {MESSAGE} bytes")))],
+        Line::TooLong { .. } => vec![invalid(format!("more than {MESSAGE} bytes"))],
     }
 }
 
-fn invalid(message: String) -> Malformed {
-    malformed(None, code::INVALID_REQUEST, message)
-}
-
-fn malformed(id: Option<Json>, code: i64, message: String) -> Malformed {
-    Box::new((id.unwrap_or_else(Json::null), RpcError::new(code, message)))
+fn invalid(message: String) -> Result<Message, Malformed> {
+    let error = RpcError::new(code::INVALID_REQUEST, message);
+    Err(Box::new((Json::null(), error)))
 }
 
 fn checked(message: Result<Message, MessageError>) -> Result<Message, Malformed> {
     message.map_err(|error| {
-        let text = error.to_string();
-        match error {
-            MessageError::Syntax(_) => malformed(None, code::PARSE, text),
-            MessageError::Confusable { id, .. } | MessageError::Invalid { id, .. } => {
-                malformed(id, code::INVALID_REQUEST, text)
-            }
-            MessageError::Batch(_) => invalid(text),
-        }
+        let (error, id) = message_fault(error);
+        Box::new((id.unwrap_or_else(Json::null), error))
     })
 }

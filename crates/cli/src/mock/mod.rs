@@ -5,12 +5,10 @@
 //! it directly, over stdio or HTTP. For the other era the program puts a gateway in front of a mock
 //! of the recorded era, so that the translation is the gateway's own.
 
-mod compare;
 mod connection;
 mod http;
 mod incoming;
 mod player;
-mod script;
 mod stdio;
 #[cfg(test)]
 mod tests;
@@ -21,7 +19,6 @@ use std::time::Duration;
 use fanlight_config::{Config, EraChoice, Server, Transport};
 use fanlight_http::ListeningSocket;
 use fanlight_protocol::Era;
-use fanlight_telemetry::recording;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
@@ -30,11 +27,10 @@ pub use self::http::Bridge;
 use self::http::HttpMock;
 pub(crate) use self::player::Author;
 use self::player::Player;
-pub(crate) use self::script::{Cue, Role, Step, Take, TakeEnding};
-use self::script::{Script, era_of};
 use crate::cli::{MockArgs, MockEra};
 use crate::failure::Failure;
 use crate::recording::Recording;
+use crate::recording::script::{Script, era_of};
 
 /// The number of messages that wait for a client.
 const QUEUE: usize = 16;
@@ -61,7 +57,7 @@ impl<'a> Mock<'a> {
             )));
         }
         let recording = Recording::read(&args.file)?;
-        let script = script_of(recording, args.server.as_deref())?;
+        let script = Script::of(&recording, args.server.as_deref())?;
         let player = Arc::new(Player {
             script,
             is_fast: args.fast,
@@ -71,7 +67,7 @@ impl<'a> Mock<'a> {
     }
 
     /// The era of clients that are served; `None` for both.
-    fn only(&self) -> Option<Era> {
+    pub fn only(&self) -> Option<Era> {
         match self.args.era {
             MockEra::Auto => None,
             MockEra::Legacy => Some(Era::Legacy),
@@ -197,29 +193,4 @@ fn authored(author: Arc<dyn Author>) -> Arc<Player> {
         author: Some(author),
         ..Player::default()
     })
-}
-
-/// The script of the clients' side, or of one server.
-fn script_of(recording: Recording, server: Option<&str>) -> Result<Script, Failure> {
-    let recording::Head { servers, .. } = recording.head;
-    if let Some(name) = server.filter(|name| !servers.contains_key(*name)) {
-        let names: Vec<&str> = servers.keys().map(String::as_str).collect();
-        return Err(Failure::usage(format!(
-            "the recording has no server {name}; it has {}",
-            names.join(", ")
-        )));
-    }
-    let is_played = |message: &recording::Message| match server {
-        None => message.side == recording::Side::Client,
-        Some(_) => message.side == recording::Side::Server && message.server.as_deref() == server,
-    };
-    let messages = recording.messages.into_iter().filter(is_played);
-    let mut script = Script::of(messages);
-    let played = servers
-        .into_iter()
-        .filter(|(name, _)| server.is_none_or(|it| it == name));
-    for (_, known) in played {
-        script.add_server(&known);
-    }
-    Ok(script)
 }

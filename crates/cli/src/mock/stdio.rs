@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_protocol::Message;
 use fanlight_protocol::json::on_one_line;
 use fanlight_protocol::line::LineDecoder;
 use tokio::io::{
@@ -17,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::QUEUE;
-use super::connection::{Answering, MockedClient, Outgoing};
+use super::connection::{MockedClient, Outgoing};
 use super::incoming::{MESSAGE, messages_of_line};
 
 /// The time for running requests after the input has ended. A constant, as the client has said that
@@ -78,13 +77,8 @@ async fn read_lines(
             false => decoder.finish(),
         }) {
             for message in messages_of_line(line) {
-                let answer = match message {
-                    Ok(Message::Request(request)) => connection.begin(request),
-                    Ok(message) => {
-                        connection.take(message);
-                        continue;
-                    }
-                    Err(error) => Answering::AtOnce(connection.refusal(&error.0, &error.1)),
+                let Some(answer) = connection.receive(message) else {
+                    continue;
                 };
                 let (connection, out) = (Arc::clone(connection), out.clone());
                 requests.spawn(async move { connection.answer(answer, out).await });

@@ -77,6 +77,14 @@ impl Client {
         self.next().await
     }
 
+    /// Opens a session of a client that answers questions.
+    async fn open(&mut self) {
+        let params = r#"{"capabilities":{"elicitation":{}}}"#;
+        let opening =
+            format!(r#"{{"jsonrpc":"2.0","id":"o","method":"initialize","params":{params}}}"#);
+        self.ask(&opening).await;
+    }
+
     async fn call(&mut self, id: u64, arguments: &str) -> Value {
         let answer = self.ask(&call(&id.to_string(), arguments)).await;
         serde_json::from_str(&answer).unwrap()
@@ -90,7 +98,7 @@ fn call(id: &str, arguments: &str) -> String {
 }
 
 fn player(recording: Recording, is_fast: bool) -> Arc<Player> {
-    let script = script_of(recording, None).unwrap();
+    let script = Script::of(&recording, None).unwrap();
     Arc::new(Player {
         script,
         is_fast,
@@ -186,6 +194,7 @@ async fn answer_to_a_question_decides_how_the_call_goes_on() {
         (7, TWO),
     ];
     let mut client = Client::start(&player(recorded(HEAD, &messages), true), Era::Legacy);
+    client.open().await;
     let question: Value = serde_json::from_str(&client.ask(&call("1", "{}")).await).unwrap();
     assert_eq!(question["id"], "q");
     let answer = client.ask(&answered("\"q\"", "Rome")).await;
@@ -202,6 +211,73 @@ async fn answer_to_a_question_decides_how_the_call_goes_on() {
     let differs = &answer["error"]["data"]["differs"];
     assert_eq!(differs[0]["pointer"], "/result/content/city");
     assert_eq!(differs[0]["asked"], "Oslo");
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_is_not_asked_what_it_has_not_declared() {
+    let (asked, answer) = (request("{}"), format!(">{}", answered("\"q\"", "Bern")));
+    // The first question belongs to no call.
+    let outside = ASK.replace("\"q\"", "\"p\"");
+    let messages = [
+        (0, INITIALIZE),
+        (1, OPENED),
+        (2, &outside),
+        (3, &*asked),
+        (4, ASK),
+        (5, &answer),
+        (6, ONE),
+    ];
+    let player = player(recorded(HEAD, &messages), true);
+    let mut client = Client::start(&player, Era::Legacy);
+    client.ask(INITIALIZE.trim_start_matches('>')).await;
+    let answer = client.call(7, "{}").await;
+    assert_eq!(
+        (&answer["id"], &answer["error"]["code"]),
+        (&json!(7), &json!(-32021))
+    );
+    let required = &answer["error"]["data"]["requiredCapabilities"];
+    assert_eq!(required, &json!({"elicitation": {}}));
+    let mut other = Client::start(&player, Era::Legacy);
+    other.open().await;
+    assert_eq!(other.next().await, outside.trim_start_matches('<'));
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_is_answered_whatever_the_client_says_to_a_question_meanwhile() {
+    let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    let (asked, answer) = (
+        format!(">{list}"),
+        format!(">{}", answered("\"q\"", "Bern")),
+    );
+    let listed = r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}"#;
+    let told = format!("<{listed}");
+    let messages = [(0, &*asked), (1, ASK), (2, &*answer), (3, &*told)];
+    let mut client = Client::start(&player(recorded(HEAD, &messages), true), Era::Legacy);
+    client.open().await;
+    assert_eq!(client.ask(list).await, ASK.trim_start_matches('<'));
+    assert_eq!(client.ask(&answered("\"q\"", "Oslo")).await, listed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn modern_client_is_not_asked_what_it_has_not_declared() {
+    let ask = |id: u8, capabilities: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"t","_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{capabilities}}}}}}}"#
+        )
+    };
+    let wanted = r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{"mode":"url"}}}}}"#;
+    let asked = format!(">{}", ask(1, r#"{"elicitation":{"url":{}}}"#));
+    let messages = [(0, &*asked), (1, &*format!("<{wanted}"))];
+    let mut client = Client::start(&player(recorded(HEAD, &messages), true), Era::Modern);
+    let refused = client.ask(&ask(2, r#"{"elicitation":{"form":{}}}"#)).await;
+    assert!(
+        refused.contains("-32021") && refused.contains(r#""url""#),
+        "{refused}"
+    );
+    assert_eq!(
+        client.ask(&ask(1, r#"{"elicitation":{"url":{}}}"#)).await,
+        wanted
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -403,7 +479,7 @@ fn messages_of_one_server_are_played() {
         "",
     ];
     let recording = Recording::of(text.join("\n").as_bytes()).unwrap();
-    let script = |name| script_of(recording.clone(), name);
+    let script = |name| Script::of(&recording, name);
     assert!(script(None).unwrap().plays(Era::Legacy));
     assert!(script(Some("a")).unwrap().plays(Era::Modern));
     assert!(

@@ -75,23 +75,13 @@ pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result<(), Failur
     Ok(())
 }
 
-/// The file of a recording, and facts about its lines.
+/// The file of a recording, which has whole lines, and facts about them.
 struct RecordingFile {
     file: File,
     path: std::path::PathBuf,
-    lines: Lines,
-}
-
-/// The facts about the lines that were written.
-#[derive(Debug)]
-struct Lines {
     began: Instant,
-    /// The length of the whole lines.
-    whole: u64,
-    /// The length of all bytes.
-    length: u64,
-    /// The beginning of the last line, which may go on.
-    beginning: Vec<u8>,
+    /// The beginning of the next line.
+    rest: Vec<u8>,
     messages: u64,
     losses: u64,
     /// The time of the last line.
@@ -121,7 +111,12 @@ impl RecordingFile {
         Ok(Self {
             file,
             path: path.to_owned(),
-            lines: Lines::default(),
+            began: Instant::now(),
+            rest: Vec::new(),
+            messages: 0,
+            losses: 0,
+            last: 0,
+            has_end: false,
         })
     }
 
@@ -131,9 +126,18 @@ impl RecordingFile {
         let _ = std::fs::remove_file(self.path);
     }
 
+    /// Writes the whole lines that there are with these bytes.
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.lines.note(bytes);
-        self.put(bytes)
+        self.rest.extend_from_slice(bytes);
+        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
+            return Ok(());
+        };
+        let rest = self.rest.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.rest, rest);
+        whole
+            .split_inclusive(|byte| *byte == b'\n')
+            .for_each(|line| self.note(line));
+        self.put(&whole)
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), Failure> {
@@ -143,63 +147,10 @@ impl RecordingFile {
             .map_err(|error| Failure::other(format!("cannot write {path}: {error}")))
     }
 
-    /// Writes the last line, unless the gateway has; returns a sentence about the file.
-    fn finish(mut self, reason: &str) -> Result<String, Failure> {
-        if !self.lines.has_end {
-            let path = self.path.display().to_string();
-            let failed = |error| Failure::other(format!("cannot write {path}: {error}"));
-            self.file.set_len(self.lines.whole).map_err(failed)?;
-            std::io::Seek::seek(&mut self.file, std::io::SeekFrom::End(0)).map_err(failed)?;
-            let end = self.lines.end(reason);
-            self.put(&line(&end))?;
-        }
-        let Lines {
-            messages, losses, ..
-        } = self.lines;
-        let lost = match losses {
-            0 => "",
-            _ => ", and others were lost: see the lines with `lost`",
-        };
-        Ok(format!(
-            "{messages} messages in {}{lost}\n",
-            self.path.display()
-        ))
-    }
-}
-
-impl Default for Lines {
-    fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            whole: 0,
-            length: 0,
-            beginning: Vec::new(),
-            messages: 0,
-            losses: 0,
-            last: 0,
-            has_end: false,
-        }
-    }
-}
-
-impl Lines {
-    fn note(&mut self, bytes: &[u8]) {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.length += piece.len() as u64;
-            let room = BEGINNING.saturating_sub(self.beginning.len());
-            self.beginning.extend(piece.iter().take(room));
-            if piece.ends_with(b"\n") {
-                self.whole = self.length;
-                self.note_line();
-                self.beginning.clear();
-            }
-        }
-    }
-
     /// Counts a line by its beginning, such as `{"us":12,"side":`.
-    fn note_line(&mut self) {
-        let text = String::from_utf8_lossy(&self.beginning);
-        let Some((time, kind)) = text
+    fn note(&mut self, line: &[u8]) {
+        let beginning = String::from_utf8_lossy(line.get(..BEGINNING).unwrap_or(line));
+        let Some((time, kind)) = beginning
             .strip_prefix("{\"us\":")
             .and_then(|rest| rest.split_once(",\""))
         else {
@@ -214,16 +165,29 @@ impl Lines {
         }
     }
 
-    fn end(&self, reason: &str) -> End {
-        let elapsed = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        End {
-            us: elapsed.max(self.last),
-            end: Ending {
-                reason: reason.to_owned(),
-                whole: self.losses == 0 && reason == "interrupted",
-                messages: self.messages,
-            },
+    /// Writes the last line, unless the gateway has; returns a sentence about the file.
+    fn finish(mut self, reason: &str) -> Result<String, Failure> {
+        if !self.has_end {
+            let elapsed = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let end = End {
+                us: elapsed.max(self.last),
+                end: Ending {
+                    reason: reason.to_owned(),
+                    whole: self.losses == 0 && reason == "interrupted",
+                    messages: self.messages,
+                },
+            };
+            self.put(&line(&end))?;
         }
+        let lost = match self.losses {
+            0 => "",
+            _ => ", and others were lost: see the lines with `lost`",
+        };
+        Ok(format!(
+            "{} messages in {}{lost}\n",
+            self.messages,
+            self.path.display()
+        ))
     }
 }
 

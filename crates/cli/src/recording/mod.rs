@@ -2,8 +2,9 @@
 
 mod command;
 mod reader;
+pub(crate) mod script;
 mod values;
 
 pub use command::record;
 pub use reader::Recording;
-pub use values::configured_values;
+pub use values::{configured_values, values_of};

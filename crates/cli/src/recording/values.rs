@@ -1,7 +1,7 @@
 //! The values in the configuration that no recording contains.
 
 use fanlight_config::{Argument, Config, Secret, Server, ServerAuth, Transport};
-use fanlight_protocol::secret::{is_secret, is_secret_option};
+use fanlight_protocol::secret::{is_secret, is_secret_option, without_secrets};
 use url::Url;
 
 /// The shortest segment of a URL's path that may be a key.
@@ -42,6 +42,13 @@ pub fn configured_values(config: &Config) -> Vec<String> {
     values.0
 }
 
+/// The values in the configuration of one server.
+pub fn values_of(server: &Server) -> Vec<String> {
+    let mut values = Values::default();
+    values.add_server(server);
+    values.0
+}
+
 #[derive(Default)]
 struct Values(Vec<String>);
 
@@ -77,11 +84,11 @@ impl Values {
         self.extend(auth.idp.iter().filter_map(|idp| idp.client_secret.as_ref()));
     }
 
-    /// Adds what follows an option with a secret name, also after `=`.
+    /// Adds what has the form of a secret, or follows an option with a secret name, also after `=`.
     fn add_arguments(&mut self, arguments: &[String]) {
         let mut is_next = false;
         for argument in arguments {
-            if is_next {
+            if is_next || without_secrets(argument, "").is_some() {
                 self.0.push(argument.clone());
             }
             match argument.split_once('=') {

@@ -9,25 +9,24 @@ use fanlight_canonical::{
     ServerMessage, ServerMessages, SessionKey,
 };
 use fanlight_gateway::catalogue::ListKind;
+use fanlight_protocol::input::{InputRequired, MAX_INPUT_ROUNDS, next_params};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Era, Json, Method, Response, RpcError, code};
 use parking_lot::Mutex;
 
-use super::plan::input_wanted;
-use super::recorded::Question;
+use crate::recording::script::RecordedQuestion;
 
 /// The capabilities that replayed requests declare: the client can be asked, and knows no tasks.
 const CAPABILITIES: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}}"#;
-/// The limits of messages that wait, and of rounds of input of one request.
+/// The limit of messages that wait.
 const MESSAGES: usize = 64;
-const ROUNDS: usize = 16;
 /// The limit of questions that are shown as declined.
 const DECLINED: usize = 20;
 
 /// The client of the new server.
 pub(super) struct Asker<'a> {
     client: &'a dyn BackendClient,
-    questions: &'a [Question],
+    questions: &'a [RecordedQuestion],
     caller: Caller,
     era: Era,
     /// The methods of declined questions.
@@ -37,7 +36,7 @@ pub(super) struct Asker<'a> {
 impl<'a> Asker<'a> {
     pub(super) fn new(
         client: &'a dyn BackendClient,
-        questions: &'a [Question],
+        questions: &'a [RecordedQuestion],
         has_sessions: bool,
     ) -> Self {
         let principal = Principal::operator();
@@ -110,7 +109,7 @@ impl<'a> Asker<'a> {
     /// The answer to a request, after all rounds of input. If there is none, an error says why.
     pub(super) async fn ask(&self, method: &Method, params: &Json) -> Response {
         let mut sent = params.clone();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_INPUT_ROUNDS {
             let answer = match self.round(method, sent.clone()).await {
                 Ok(answer) => answer,
                 Err(error) => {
@@ -118,13 +117,13 @@ impl<'a> Asker<'a> {
                     return Response::from_error(&RpcError::new(code::INTERNAL, message));
                 }
             };
-            let result = answer.result().filter(|_| input_wanted(&answer));
-            let Some(result) = result else {
+            let Some(wanted) = InputRequired::of(&answer) else {
                 return answer;
             };
-            sent = self.continued(params, &result);
+            sent = self.continued(params, &wanted);
         }
-        let message = format!("no answer: the server wanted more than {ROUNDS} rounds of input");
+        let message =
+            format!("no answer: the server wanted more than {MAX_INPUT_ROUNDS} rounds of input");
         Response::from_error(&RpcError::new(code::INTERNAL, message))
     }
 
@@ -162,31 +161,15 @@ impl<'a> Asker<'a> {
     }
 
     /// The parameters of the next round: the same, with the answers to the server's questions.
-    fn continued(&self, params: &Json, result: &Json) -> Json {
-        let (mut responses, mut next) = (ObjectBuilder::new(), ObjectBuilder::new());
-        let questions = result
-            .get("inputRequests")
-            .unwrap_or_else(Json::empty_object);
-        for member in questions.members() {
-            let question = questions.slice(member.value);
-            let method = question.get("method");
-            let method = method.and_then(|method| Some(Method::from_name(&method.as_str()?)));
-            let params = question.get("params").unwrap_or_else(Json::empty_object);
-            let answer = method.map(|method| self.answer(&method, &params));
-            let answer = answer.and_then(|answer| answer.result());
-            responses.raw_member(
-                &questions.slice(member.key),
-                &answer.unwrap_or_else(Json::empty_object),
-            );
-        }
-        for member in params.members() {
-            next.raw_member(&params.slice(member.key), &params.slice(member.value));
-        }
-        next.member("inputResponses", &responses.finish());
-        result.get("requestState").iter().for_each(|state| {
-            next.member("requestState", state);
+    fn continued(&self, params: &Json, wanted: &InputRequired) -> Json {
+        let questions = wanted.requests().unwrap_or_default().into_iter();
+        let answers = questions.map(|question| {
+            let params = question.params.unwrap_or_else(Json::empty_object);
+            let answer = self.answer(&question.method, &params).result();
+            (question.key, answer.unwrap_or_else(Json::empty_object))
         });
-        next.finish()
+        let answers: Vec<_> = answers.collect();
+        next_params(Some(params), &answers, wanted.state.as_ref())
     }
 
     /// The recorded answer to a question; otherwise declines.
@@ -195,11 +178,12 @@ impl<'a> Asker<'a> {
             let params = without_meta(params);
             params.canonical().unwrap_or(params)
         };
-        let is_it =
-            |known: &&Question| known.method == *method && text(&known.params) == text(params);
+        let is_it = |known: &&RecordedQuestion| {
+            known.method == *method && text(&known.params) == text(params)
+        };
         let known = self.questions.iter().find(is_it);
-        if let Some(answer) = known.and_then(|known| known.answer.as_ref()) {
-            return Response::from_result(answer);
+        if let Some(answer) = known.and_then(|known| known.answer.clone()) {
+            return answer;
         }
         let mut declined = self.declined.lock();
         if declined.len() < DECLINED {

@@ -21,6 +21,7 @@ use fanlight_protocol::{Json, Response};
 
 use crate::cli::ReplayArgs;
 use crate::failure::Failure;
+use crate::judge::Mask;
 use crate::recording::Recording;
 use asking::{Asker, wait_for_other_times};
 use plan::{Plan, Planned, subject};
@@ -121,7 +122,7 @@ impl<'a> Replay<'a> {
         cases.extend(plan.skipped.iter().map(Case::skipped));
         let declined = std::mem::take(&mut *asker.declined.lock());
         asker.close();
-        let (args, mask, from) = (self.args, target::mask(server), recorded.server.as_deref());
+        let (args, mask, from) = (self.args, Mask::of(server), recorded.server.as_deref());
         let report = Report {
             args,
             from,

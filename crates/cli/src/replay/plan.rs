@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use fanlight_canonical::comparison::{find_uuids, without_meta};
 use fanlight_gateway::catalogue::ListKind;
+use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired, REQUEST_STATE};
 use fanlight_protocol::json::rewrite_object;
 use fanlight_protocol::{Json, Method, Response};
 
 use super::recorded::{Exchange, Recorded};
 
 /// The members of `params` that continue a request.
-const CONTINUING: [&str; 2] = ["inputResponses", "requestState"];
+const CONTINUING: [&str; 2] = [INPUT_RESPONSES, REQUEST_STATE];
 
 /// A request to send.
 pub(super) struct Planned<'a> {
@@ -146,7 +147,7 @@ fn key(exchange: &Exchange) -> (&str, String) {
 
 /// The last round of a request that needed input. Its answer is the answer to all.
 fn last_round<'a>(first: &'a Exchange, later: &'a [Exchange]) -> &'a Exchange {
-    let is_open = |exchange: &Exchange| exchange.answer.as_ref().is_some_and(input_wanted);
+    let is_open = |exchange: &Exchange| exchange.answer.as_ref().is_some_and(asks);
     let mut last = first;
     if is_open(first) {
         let key_of_first = key(first);
@@ -160,9 +161,8 @@ fn last_round<'a>(first: &'a Exchange, later: &'a [Exchange]) -> &'a Exchange {
 }
 
 /// Whether an answer asks for input.
-pub(super) fn input_wanted(answer: &Response) -> bool {
-    let kind = answer.peek_result("resultType");
-    kind.is_some_and(|kind| kind.is_str("input_required"))
+fn asks(answer: &Response) -> bool {
+    InputRequired::of(answer).is_some()
 }
 
 fn continues(exchange: &Exchange) -> bool {
@@ -224,7 +224,7 @@ fn obstacle(exchange: &Exchange, answer: Option<&Response>) -> Option<&'static s
         () if has_cursor(exchange) => Some("has a cursor of an earlier result"),
         () if exchange.is_masked => Some("has a masked part"),
         () if is_task => Some("begins a task"),
-        () if input_wanted(answer) => Some("has no recorded answer"),
+        () if asks(answer) => Some("has no recorded answer"),
         () => None,
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_config::Secret;
 use fanlight_protocol::json::MAX_NESTING;
 use fanlight_protocol::{Era, Json, Revision, header};
 use http::{HeaderValue, Method};
@@ -121,7 +122,8 @@ impl PerfectClient {
             Era::Legacy => Revision::NEWEST_LEGACY,
             Era::Modern => Revision::NEWEST_MODERN,
         };
-        let authorization = ("authorization".to_owned(), format!("Bearer {token}"));
+        let token = Secret::new(format!("Bearer {token}"));
+        let authorization = ("authorization".to_owned(), token);
         let mut http = Http::new(url, &[authorization], revision, PATIENCE).map_err(closed)?;
         http.revision = (era == Era::Modern).then(|| revision.to_string());
         let (sender, inbox) = mpsc::channel(MESSAGES);

@@ -1,6 +1,5 @@
 //! The perfect server, which answers by the exchanges in `cases`.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use fanlight_protocol::json::DEFAULT_NESTING;
@@ -10,7 +9,8 @@ use parking_lot::Mutex;
 
 use super::cases::{ALL, ANSWERS, Exchange, SECOND, SECOND_PAGE};
 use super::comparison::{braced, json};
-use crate::mock::{Author, Cue, Role, Step, Take, TakeEnding};
+use crate::mock::Author;
+use crate::recording::script::{Cue, Role, Step, Take, TakeEnding};
 
 const RESULT: &str = r#""result":{"#;
 const COMPLETE: &str = r#""resultType":"complete","#;
@@ -75,7 +75,7 @@ impl Author for PerfectServer {
             text: Json::null(),
             request: request.clone(),
             params,
-            masked: HashSet::new(),
+            masked: Vec::new(),
             is_stream: steps.len() > 1,
             steps,
             ending: TakeEnding::Answered,
@@ -166,6 +166,7 @@ fn send(wait: u64, text: Json, role: Role) -> Step {
         after,
         index: 0,
         text,
+        masked: Vec::new(),
         role,
     })
 }
@@ -181,7 +182,7 @@ fn await_answer(question: Json, text: &Json) -> Option<Step> {
     Some(Step::Await {
         question,
         answer: Box::new(answer),
-        masked: HashSet::new(),
+        masked: Vec::new(),
         index: 0,
     })
 }

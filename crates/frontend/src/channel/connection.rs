@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_gateway::Gateway;
+use fanlight_protocol::Era;
 use fanlight_protocol::json::on_one_line;
 use fanlight_telemetry::recording::fresh_number;
 use futures_util::future::BoxFuture;
@@ -43,7 +44,7 @@ pub(crate) struct ChannelConnection {
     /// Cancelled when no more input is read; subscriptions end then.
     closing: CancellationToken,
     cut: CancellationToken,
-    legacy_only: bool,
+    only: Option<Era>,
     running_hook: Option<RunningHook>,
 }
 
@@ -56,7 +57,7 @@ impl ChannelConnection {
         options: ChannelOptions,
     ) -> Result<Arc<Self>, FrontendError> {
         let ChannelOptions {
-            legacy_only,
+            only,
             write_timeout,
             cut,
             running: running_hook,
@@ -74,7 +75,7 @@ impl ChannelConnection {
             tasks: TaskTracker::new(),
             closing,
             cut,
-            legacy_only,
+            only,
             running_hook,
         }))
     }
@@ -243,8 +244,8 @@ impl ChannelConnection {
 }
 
 impl Transport for Arc<ChannelConnection> {
-    fn serves_modern(&self) -> bool {
-        !self.legacy_only
+    fn serves(&self, era: Era) -> bool {
+        self.only.is_none_or(|only| only == era)
     }
 
     async fn session(&self, origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_protocol::Era;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::connection::ChannelConnection;
@@ -28,8 +29,8 @@ pub(crate) struct Outbound {
 /// The differences between the kinds of channels.
 #[derive(Default)]
 pub(crate) struct ChannelOptions {
-    /// Whether the transport exists only in legacy revisions.
-    pub(crate) legacy_only: bool,
+    /// The era of requests that are served; `None` for both.
+    pub(crate) only: Option<Era>,
     /// How long the queue may stay full before the client is disconnected; `None` for no limit.
     pub(crate) write_timeout: Option<Duration>,
     /// Cancelling this token ends everything without answers.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use fanlight_canonical::Peer;
 use fanlight_gateway::Gateway;
 use fanlight_protocol::line::{Line, LineDecoder};
-use fanlight_protocol::{Json, RpcError, code, partial};
+use fanlight_protocol::{Era, Json, RpcError, code, partial};
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::recording::{Captured, Party, To};
 use fanlight_telemetry::{Headers, Moment, Network, Telemetry};
@@ -34,7 +34,7 @@ use crate::trace::{self, Ending};
 /// The minimum size of a read.
 const READ: usize = 16 << 10;
 
-/// Serves one client until its input ends or `shutdown` is cancelled. Running requests then get
+/// Serves one client, if `only` of one era, until its input ends or `shutdown` is cancelled. Running requests then get
 /// [`FrontendSettings::drain`] to finish. Only messages are written to `output`.
 ///
 /// # Errors
@@ -46,9 +46,11 @@ pub async fn serve_stdio(
     output: impl AsyncWrite + Send,
     core: Arc<Gateway>,
     settings: Arc<FrontendSettings>,
+    only: Option<Era>,
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
-    serve_stdio_observed(input, output, core, settings, shutdown, &Insight::default()).await
+    let insight = Insight::default();
+    serve_stdio_observed(input, output, core, settings, only, shutdown, &insight).await
 }
 
 /// Like [`serve_stdio`]; `insight` shows the client meanwhile.
@@ -61,13 +63,18 @@ pub async fn serve_stdio_observed(
     output: impl AsyncWrite + Send,
     core: Arc<Gateway>,
     settings: Arc<FrontendSettings>,
+    only: Option<Era>,
     shutdown: CancellationToken,
     insight: &Insight,
 ) -> Result<(), FrontendError> {
     let (drain, give_up) = (settings.drain, settings.give_up.clone());
     let (limit, telemetry) = (settings.max_line, settings.telemetry.clone());
     let (lines, queue) = mpsc::channel(QUEUE);
-    let connection = ChannelConnection::new(core, &settings, lines, ChannelOptions::default())?;
+    let options = ChannelOptions {
+        only,
+        ..ChannelOptions::default()
+    };
+    let connection = ChannelConnection::new(core, &settings, lines, options)?;
     insight.begin(&connection);
     let (recorded, number) = (Arc::clone(&settings), connection.number);
     let record = |text: &Bytes| record(&recorded, number, text, To::Client, number);

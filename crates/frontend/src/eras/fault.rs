@@ -7,7 +7,7 @@ use fanlight_protocol::message::BatchError;
 use fanlight_protocol::{Era, Json, MessageError, Method, RpcError, code};
 
 /// The error for text that is not a message, and the id to answer to, if it was readable.
-pub(crate) fn of_message(error: MessageError) -> (RpcError, Option<Json>) {
+pub fn of_message(error: MessageError) -> (RpcError, Option<Json>) {
     match error {
         MessageError::Syntax(SyntaxError {
             kind: SyntaxErrorKind::Depth,

@@ -99,7 +99,7 @@ pub(crate) fn unsupported(requested: &str) -> RpcError {
     unsupported_here(requested, &description::versions_served())
 }
 
-/// The error for a modern request on a transport that exists only in legacy revisions.
+/// The error for a request on a transport that serves only the other era.
 pub(crate) fn not_served(method: &Method, meta: &Meta) -> RpcError {
     match meta.protocol_version().and_then(Value::as_str) {
         Some(requested) => unsupported_here(&requested, &description::legacy_versions_served()),

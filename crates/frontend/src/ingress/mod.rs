@@ -21,7 +21,7 @@ use fanlight_protocol::header::MAX_FORWARDED;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{
-    Json, Message, MessageError, Method, Request, Response, Revision, RpcError, code,
+    Era, Json, Message, MessageError, Method, Request, Response, Revision, RpcError, code,
 };
 use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
 use futures_util::future::BoxFuture;
@@ -588,8 +588,8 @@ pub(crate) trait Transport: Send + Sync {
         None
     }
 
-    /// Whether modern requests are served.
-    fn serves_modern(&self) -> bool {
+    /// Whether requests of this era are served.
+    fn serves(&self, _era: Era) -> bool {
         true
     }
 

@@ -97,9 +97,7 @@ impl Ingress {
             return Err(fault::method_not_found(name).into());
         }
         match era {
-            Era::Modern if !transport.serves_modern() => {
-                Err(modern::not_served(method, meta).into())
-            }
+            _ if !transport.serves(era) => Err(modern::not_served(method, meta).into()),
             Era::Modern => self.start_modern(transport, origin, parsed).await,
             Era::Legacy if *method == Method::Initialize => {
                 self.start_initialize(transport, origin, parsed).await
@@ -1004,7 +1002,7 @@ fn busy(spent: Spent) -> Box<Refusal> {
 /// required field is malformed" (2026-07-28 basic/index, Per-request protocol fields).
 fn not_initialized<T: Transport>(transport: &T, meta: &Meta) -> RpcError {
     match modern::revision(meta) {
-        Err(error) if transport.serves_modern() => error,
+        Err(error) if transport.serves(Era::Modern) => error,
         _ => RpcError::new(
             code::INVALID_REQUEST,
             "open a session with \"initialize\" first",

@@ -35,6 +35,7 @@ impl Stdio {
             server_output,
             core.gateway(&[]),
             Arc::new(settings),
+            None,
             shutdown.clone(),
         );
         let output = BufReader::new(output);

@@ -6,6 +6,7 @@ use std::fmt;
 use aws_lc_rs::digest::{SHA256, digest as sha256};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
+use fanlight_canonical::comparison::{Severity, Tolerance, compare_definitions};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{Kind, STRICT_NESTING, SyntaxError, Unreadable, rewrite_object};
 use serde::de::Error as _;
@@ -13,8 +14,6 @@ use serde::ser::{Error as _, SerializeMap as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-
-use crate::pins::compare::{Change, Difference, compare};
 
 /// The version of the file format.
 const VERSION: u32 = 1;
@@ -134,24 +133,20 @@ impl Definition {
         serde_json::from_str(self.0.as_text()).unwrap_or_default()
     }
 
-    /// The difference of the current definition; `None` if they are the same text. A difference
-    /// that [`compare`] cannot describe counts as a change of the text.
+    /// The severity of the current definition's differences, and a line about each; `None` if both
+    /// are the same text. A difference that the comparison tolerates is worth a look here.
     #[must_use]
-    pub fn difference(&self, now: &Self) -> Option<Difference> {
+    pub fn difference(&self, now: &Self) -> Option<(Severity, Vec<String>)> {
         if self == now {
             return None;
         }
-        let Difference {
-            change,
-            mut reasons,
-        } = compare(&self.value(), &now.value());
-        if reasons.is_empty() {
-            reasons.push("a number is written differently".to_owned());
+        let found = compare_definitions(Some(&self.0), Some(&now.0), &Tolerance::default());
+        let severity = found.iter().map(|one| one.change.severity()).max();
+        let mut lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+        if lines.is_empty() {
+            lines.push("the same is written differently".to_owned());
         }
-        Some(Difference {
-            change: change.max(Change::Text),
-            reasons,
-        })
+        Some((severity.unwrap_or(Severity::Look), lines))
     }
 }
 

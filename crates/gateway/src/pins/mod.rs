@@ -2,12 +2,10 @@
 //!
 //! This crate has no I/O. Definitions are compared when a server lists them, not during calls.
 
-mod compare;
 mod flags;
 mod lock;
 #[cfg(test)]
 mod tests;
 
-pub use compare::{Change, Difference, compare};
 pub use flags::{Flag, flags, skeleton};
 pub use lock::{Definition, INSTRUCTIONS, InvalidLock, ItemKey, Lock, LockedKind, Pinned};

@@ -16,6 +16,7 @@ use fanlight_telemetry::recording::{Scribe, Selection};
 use futures_util::stream::{StreamExt as _, unfold};
 use http::HeaderName;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
@@ -72,7 +73,7 @@ pub(crate) async fn answer(
     let largest = asked.max_bytes.unwrap_or(SIZES.0).min(SIZES.1);
     let running = Running {
         ends: tokio::time::Instant::now() + time,
-        scribe: Some(Box::new(Scribe::new(largest, has_endpoint))),
+        scribe: Arc::new(Mutex::new(Scribe::new(largest, has_endpoint))),
         captures,
         has_head: false,
         disallowed: now.ended.clone(),

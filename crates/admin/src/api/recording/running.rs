@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_telemetry::recording::{Batch, Captures, Full, Scribe};
+use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -20,8 +21,7 @@ const COLLECT: Duration = Duration::from_millis(20);
 /// A running recording.
 pub(super) struct Running {
     pub(super) captures: Captures,
-    /// `None` only while it works.
-    pub(super) scribe: Option<Box<Scribe>>,
+    pub(super) scribe: Arc<Mutex<Scribe>>,
     /// When the recording ends.
     pub(super) ends: Instant,
     pub(super) has_head: bool,
@@ -38,15 +38,12 @@ impl Running {
     pub(super) async fn next(mut self) -> (Bytes, Option<Self>) {
         if !self.has_head {
             self.has_head = true;
-            let admin = Arc::clone(&self.admin);
-            let selection = self.captures.selection().clone();
-            let Some(mut scribe) = self.scribe.take() else {
-                return (Bytes::new(), None);
-            };
-            let head = head(&admin, &selection, scribe.started()).await;
-            scribe.configure(admin.subject.operations.configured_values());
+            let started = self.scribe.lock().started();
+            let head = head(&self.admin, self.captures.selection(), started).await;
+            let mut scribe = self.scribe.lock();
+            scribe.configure(self.admin.subject.operations.configured_values());
             let lines = scribe.head(head);
-            self.scribe = Some(scribe);
+            drop(scribe);
             return (lines.into(), Some(self));
         }
         match self.wait().await {
@@ -87,28 +84,19 @@ impl Running {
     }
 
     /// The lines of these messages. They are masked on a thread that serves no requests.
-    async fn lines(&mut self, batch: Batch) -> (Vec<u8>, Option<Full>) {
-        let admin = Arc::clone(&self.admin);
-        let Some(mut scribe) = self.scribe.take() else {
-            return (Vec::new(), None);
-        };
+    async fn lines(&self, batch: Batch) -> (Vec<u8>, Option<Full>) {
+        let (admin, scribe) = (Arc::clone(&self.admin), Arc::clone(&self.scribe));
         let work = tokio::task::spawn_blocking(move || {
+            let mut scribe = scribe.lock();
             scribe.configure(admin.subject.operations.configured_values());
-            let (lines, full) = scribe.lines(batch);
-            (scribe, lines, full)
+            scribe.lines(batch)
         });
-        match work.await {
-            Ok((scribe, lines, full)) => {
-                self.scribe = Some(scribe);
-                (lines, full)
-            }
-            // The program ends.
-            Err(_) => (Vec::new(), None),
-        }
+        // It fails only while the program ends.
+        work.await.unwrap_or_default()
     }
 
     /// The lines of all messages that wait, and the last line.
-    async fn end(&mut self, reason: &'static str) -> Bytes {
+    async fn end(&self, reason: &'static str) -> Bytes {
         let mut all = Vec::new();
         loop {
             let batch = self.captures.take();
@@ -126,10 +114,7 @@ impl Running {
         all.into()
     }
 
-    fn last(&mut self, reason: &str) -> Vec<u8> {
-        self.scribe
-            .as_mut()
-            .map(|scribe| scribe.end(reason))
-            .unwrap_or_default()
+    fn last(&self, reason: &str) -> Vec<u8> {
+        self.scribe.lock().end(reason)
     }
 }

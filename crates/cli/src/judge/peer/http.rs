@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_config::Secret;
 use fanlight_grants::fetch::{self, Requests, Trust};
 use fanlight_grants::oauth::{Challenge, protected_resource};
 use fanlight_protocol::sse::{Event, EventDecoder};
@@ -81,7 +82,7 @@ pub(super) fn message_in(event: &Event, observed: &mut Observed) -> Option<Value
 impl Http {
     pub(crate) fn new(
         url: &str,
-        headers: &[(String, String)],
+        headers: &[(String, Secret)],
         asked: Revision,
         connect: Duration,
     ) -> Result<Self, Broken> {
@@ -96,7 +97,7 @@ impl Http {
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes())
                 .map_err(|error| wrong(format!("{name:?}: {error}")))?;
-            let mut value = HeaderValue::from_str(value)
+            let mut value = HeaderValue::from_str(value.expose())
                 .map_err(|error| wrong(format!("header {name}: {error}")))?;
             value.set_sensitive(true);
             all.append(name, value);

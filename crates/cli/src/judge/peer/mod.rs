@@ -6,15 +6,16 @@ pub(crate) mod stdio;
 
 use std::time::Duration;
 
+use fanlight_config::Transport;
 use fanlight_protocol::Revision;
 use serde_json::{Value, json};
 
 use self::http::Http;
 use self::sse::Sse;
 use self::stdio::Process;
+use crate::judge::Patience;
 use crate::judge::mask::Mask;
 use crate::judge::observed::{Observed, shortened};
-use crate::judge::{Patience, Target};
 
 /// The JSON-RPC code `Method not found`.
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
@@ -70,17 +71,18 @@ pub(crate) enum Answer {
 
 impl JudgedServer {
     pub(crate) fn open(
-        target: &Target,
+        target: &Transport,
         revision: Revision,
         patience: Patience,
     ) -> Result<Self, Broken> {
         match target {
-            Target::Command { program, arguments } => {
-                Process::start(program, arguments).map(Self::Process)
+            Transport::Stdio { command, args, .. } => {
+                Process::start(command, args).map(Self::Process)
             }
-            Target::Url { url, headers } => {
+            Transport::Http { url, headers } | Transport::Sse { url, headers } => {
                 Http::new(url, headers, revision, patience.start).map(Self::Http)
             }
+            Transport::Incomplete { why, .. } => Err(Broken::Unreachable(why.clone())),
         }
     }
 

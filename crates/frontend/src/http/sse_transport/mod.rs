@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::{HandleSeal, Holder, Keeper};
 use fanlight_gateway::Gateway;
+use fanlight_protocol::Era;
 use fanlight_telemetry::clients::SessionView;
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -145,7 +146,7 @@ impl SseTransport {
         let write_timeout = Some(self.limits.of_connection().write_timeout);
         let background = arrived.active.background();
         let options = ChannelOptions {
-            legacy_only: true,
+            only: Some(Era::Legacy),
             write_timeout,
             cut: self.sessions.cut.child_token(),
             running: Some(Box::new(move || Box::new(background()))),

@@ -1,29 +1,36 @@
-//! The script that a mock plays: each recorded request with the messages that followed from it, and
-//! the messages outside of requests.
+//! The script of a recording, for mocks and replays: each recorded request with the messages that
+//! followed from it, and the messages outside of requests.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_frontend::{discover_result, initialize_result};
+use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::header::PROTOCOL_VERSION;
-use fanlight_protocol::json::{ArrayBuilder, DEFAULT_NESTING, Kind, ObjectBuilder, rewrite_object};
+use fanlight_protocol::json::{
+    ArrayBuilder, Kind, MAX_NESTING, Member, ObjectBuilder, rewrite_object,
+};
 use fanlight_protocol::{Era, Json, Message, Method, Request, Response, Revision, meta};
-use fanlight_telemetry::recording::{self, Framing, RecordedServer, To};
+use fanlight_telemetry::recording::{self, Framing, RecordedServer, Side, To};
+use fanlight_telemetry::without_trace_context;
 
-use super::compare::lasting_params;
+use super::Recording;
+use crate::failure::Failure;
 
 /// The maximum number of requests that run at one moment of a recording. The oldest one counts as
 /// unanswered beyond that.
 const RUNNING: usize = 1000;
 
-/// The script of a mock.
+/// The script of one side of a recording.
 #[derive(Default)]
-pub(super) struct Script {
+pub(crate) struct Script {
     /// The recorded requests in order.
-    pub(super) takes: Vec<Take>,
+    pub(crate) takes: Vec<Take>,
     /// The recorded legacy connections.
-    pub(super) connections: BTreeMap<u64, Scene>,
+    pub(crate) connections: BTreeMap<u64, Scene>,
+    /// The requests of servers to legacy clients, in order.
+    pub(crate) questions: Vec<RecordedQuestion>,
     /// The takes of each era and method.
     by_method: HashMap<(Era, Method), Vec<usize>>,
     /// The result of `initialize` or `server/discover` that a server gave before the recording.
@@ -32,6 +39,14 @@ pub(super) struct Script {
     lists: HashMap<Method, Vec<Json>>,
     /// The era of the server.
     era: Option<Era>,
+}
+
+/// A recorded question of a server.
+pub(crate) struct RecordedQuestion {
+    pub(crate) method: Method,
+    pub(crate) params: Json,
+    /// The client's answer, if it is known.
+    pub(crate) answer: Option<Response>,
 }
 
 /// A recorded request.
@@ -45,7 +60,7 @@ pub(crate) struct Take {
     /// The parameters without what belongs to one hop.
     pub(crate) params: Json,
     /// The places, as JSON Pointers, at which the recording hides the value.
-    pub(crate) masked: HashSet<String>,
+    pub(crate) masked: Vec<String>,
     pub(crate) steps: Vec<Step>,
     /// Whether the answer came as a stream of events.
     pub(crate) is_stream: bool,
@@ -72,7 +87,7 @@ pub(crate) enum Step {
         /// The id of the question.
         question: Json,
         answer: Box<Response>,
-        masked: HashSet<String>,
+        masked: Vec<String>,
         index: usize,
     },
 }
@@ -85,6 +100,7 @@ pub(crate) struct Cue {
     /// The number of the message in the recording.
     pub(crate) index: usize,
     pub(crate) text: Json,
+    pub(crate) masked: Vec<String>,
     pub(crate) role: Role,
 }
 
@@ -100,46 +116,67 @@ pub(crate) enum Role {
 
 /// A recorded legacy connection, besides its requests.
 #[derive(Default)]
-pub(super) struct Scene {
+pub(crate) struct Scene {
     /// The time of the first message in microseconds.
     began: u64,
     /// The notifications of the client: their numbers and methods.
-    pub(super) notifications: Vec<(usize, Method)>,
+    pub(crate) notifications: Vec<(usize, Method)>,
     /// The messages outside of requests.
-    pub(super) outside: Vec<Outside>,
+    pub(crate) outside: Vec<Outside>,
 }
 
 /// A message outside of requests.
-pub(super) struct Outside {
+pub(crate) struct Outside {
     /// The time since the connection began.
-    pub(super) at: Duration,
+    pub(crate) at: Duration,
     /// The number of the message before in the same connection.
-    pub(super) previous: usize,
+    pub(crate) previous: usize,
     /// The number of the message in the recording.
-    pub(super) index: usize,
-    pub(super) text: Json,
+    pub(crate) index: usize,
+    pub(crate) text: Json,
 }
 
 impl Script {
-    /// Arranges the messages of one side of a recording.
-    pub(super) fn of(messages: impl Iterator<Item = recording::Message>) -> Self {
+    /// Arranges the messages of one server, or of all clients.
+    ///
+    /// # Errors
+    ///
+    /// If no such server is recorded.
+    pub(crate) fn of(recording: &Recording, server: Option<&str>) -> Result<Self, Failure> {
+        let servers = &recording.head.servers;
+        if let Some(name) = server.filter(|name| !servers.contains_key(*name)) {
+            let names: Vec<&str> = servers.keys().map(String::as_str).collect();
+            return Err(Failure::usage(format!(
+                "the recording has no server {name}; it has {}",
+                names.join(", ")
+            )));
+        }
+        let side = server.map_or(Side::Client, |_| Side::Server);
+        // Messages of clients name no server.
+        let is_ours =
+            |heard: &&recording::Message| heard.side == side && heard.server.as_deref() == server;
         let mut writer = Writer::default();
-        for (index, heard) in messages.enumerate() {
+        for (index, heard) in recording.messages.iter().filter(is_ours).enumerate() {
             for text in parts(heard.text().unwrap_or_default()) {
-                writer.add(index, &heard, text);
+                writer.add(index, heard, text);
             }
         }
-        writer.script
+        for (name, known) in servers {
+            if server.is_none_or(|only| only == name) {
+                writer.script.add_server(known);
+            }
+        }
+        Ok(writer.script)
     }
 
     /// The recorded requests of this era and method, in order.
-    pub(super) fn takes_of(&self, era: Era, method: &Method) -> &[usize] {
+    pub(crate) fn takes_of(&self, era: Era, method: &Method) -> &[usize] {
         let key = (era, method.clone());
         self.by_method.get(&key).map_or(&[], Vec::as_slice)
     }
 
     /// Adds what a server has said before the recording: its opening, and its lists.
-    pub(super) fn add_server(&mut self, server: &RecordedServer) {
+    fn add_server(&mut self, server: &RecordedServer) {
         let opening = server
             .opening
             .as_ref()
@@ -154,7 +191,7 @@ impl Script {
 
     /// Whether requests of this era are answered as recorded, because the recording has some. A
     /// recording without requests has the era of its server.
-    pub(super) fn plays(&self, era: Era) -> bool {
+    pub(crate) fn plays(&self, era: Era) -> bool {
         if self.by_method.is_empty() {
             return self.era.unwrap_or(Era::Legacy) == era;
         }
@@ -162,14 +199,8 @@ impl Script {
     }
 
     /// The result of a list that was read before the recording.
-    pub(super) fn list(&self, era: Era, method: &Method) -> Option<Json> {
-        let name = match method {
-            Method::ListTools => "tools",
-            Method::ListPrompts => "prompts",
-            Method::ListResources => "resources",
-            Method::ListResourceTemplates => "resourceTemplates",
-            _ => return None,
-        };
+    pub(crate) fn list(&self, era: Era, method: &Method) -> Option<Json> {
+        let name = ListKind::of(method)?.member();
         let mut list = ArrayBuilder::default();
         for definition in self.lists.get(method)? {
             list.push(definition);
@@ -183,7 +214,7 @@ impl Script {
     }
 
     /// The opening result that a server gave before the recording, as the gateway translates it.
-    pub(super) fn opening(&self, era: Era) -> Option<Json> {
+    pub(crate) fn opening(&self, era: Era) -> Option<Json> {
         let opening = self.opening.as_ref()?;
         let lacks = |member| opening.get(member).is_none();
         Some(match era {
@@ -194,6 +225,23 @@ impl Script {
             _ => opening.clone(),
         })
     }
+}
+
+/// The part of `params` that is compared: without trace context, progress token and the other
+/// members of `_meta` that belong to one hop.
+pub(crate) fn lasting_params(params: Option<&Json>) -> Json {
+    let params = params.cloned().unwrap_or_else(Json::empty_object);
+    let params = without_trace_context(&params).unwrap_or(params);
+    let Some(whole) = params.get("_meta").filter(Json::is_object) else {
+        return params;
+    };
+    let is_lasting = |it: &Member| !meta::PER_HOP.iter().any(|name| it.is(&whole, name));
+    let lasting = rewrite_object(&whole, is_lasting, b"");
+    let added = match lasting.members().next() {
+        Some(_) => [b"\"_meta\":", &**lasting.bytes()].concat(),
+        None => Vec::new(),
+    };
+    rewrite_object(&params, |it| !it.is(&params, "_meta"), &added)
 }
 
 /// A result with the members that every modern one has.
@@ -208,8 +256,8 @@ fn era_named(revision: &str) -> Option<Era> {
 }
 
 /// Parses a text of the recording, which may hold anything.
-pub(super) fn json(text: &[u8]) -> Option<Json> {
-    Json::parse(Bytes::copy_from_slice(text), DEFAULT_NESTING).ok()
+pub(crate) fn json(text: &[u8]) -> Option<Json> {
+    Json::parse(Bytes::copy_from_slice(text), MAX_NESTING).ok()
 }
 
 /// The messages of a text: one, or all of a batch.
@@ -226,7 +274,7 @@ fn parts(text: &str) -> Vec<Json> {
 
 /// The era of a client's message, as the gateway decides it. `header` is the era of the revision in
 /// its header.
-pub(super) fn era_of(message: &Message, header: Option<Era>) -> Era {
+pub(crate) fn era_of(message: &Message, header: Option<Era>) -> Era {
     let params = match message {
         Message::Request(request) => match request.method {
             Method::Initialize => return Era::Legacy,
@@ -253,6 +301,9 @@ struct Writer {
     running: Vec<Running>,
     /// The number of the last message of each connection.
     last: HashMap<u64, usize>,
+    /// Questions without an answer, by connection and id: the number of the question, and of the
+    /// request that it belongs to.
+    asked: HashMap<(u64, String), (usize, Option<usize>)>,
 }
 
 /// A request that runs at one moment of the recording.
@@ -262,13 +313,11 @@ struct Running {
     exchange: u64,
     /// The time of its last message.
     us: u64,
-    /// The ids of the server's questions without an answer.
-    questions: Vec<Json>,
 }
 
 impl Writer {
     fn add(&mut self, index: usize, heard: &recording::Message, text: Json) {
-        let Ok(message) = Message::parse(text.bytes().clone(), DEFAULT_NESTING) else {
+        let Ok(message) = Message::parse(text.bytes().clone(), MAX_NESTING) else {
             return;
         };
         let scenes = &mut self.script.connections;
@@ -313,7 +362,6 @@ impl Writer {
             connection,
             exchange: heard.exchange,
             us: heard.us,
-            questions: Vec::new(),
         });
         let key = (era, request.method.clone());
         self.script.by_method.entry(key).or_default().push(take);
@@ -323,7 +371,7 @@ impl Writer {
             text,
             params: lasting_params(request.params.as_ref()),
             request,
-            masked: heard.masked.iter().cloned().collect(),
+            masked: heard.masked.clone(),
             steps: Vec::new(),
             is_stream: false,
             ending: TakeEnding::Open,
@@ -332,23 +380,25 @@ impl Writer {
 
     fn add_answer(&mut self, index: usize, heard: &recording::Message, answer: Response) {
         let id = answer.id();
+        let key = (heard.connection, id.as_text().to_owned());
+        let Some((question, take)) = self.asked.remove(&key) else {
+            return;
+        };
+        let question = self.script.questions.get_mut(question);
+        if let Some(question) = question.filter(|_| heard.masked.is_empty()) {
+            question.answer = Some(answer.clone());
+        }
         let mut running = self.running.iter_mut();
-        let asked = running.find_map(|it| {
-            let is_own = it.connection == heard.connection;
-            let question = it
-                .questions
-                .iter()
-                .position(|asked| is_own && *asked == id)?;
-            it.questions.remove(question);
-            Some(it)
-        });
-        let Some(asked) = asked else { return };
-        asked.us = heard.us;
-        if let Some(take) = self.script.takes.get_mut(asked.take) {
+        // Nobody waits for an answer after the end of the request.
+        let Some(running) = running.find(|it| Some(it.take) == take) else {
+            return;
+        };
+        running.us = heard.us;
+        if let Some(take) = self.script.takes.get_mut(running.take) {
             take.steps.push(Step::Await {
                 question: id,
                 answer: Box::new(answer),
-                masked: heard.masked.iter().cloned().collect(),
+                masked: heard.masked.clone(),
                 index,
             });
         }
@@ -357,6 +407,17 @@ impl Writer {
     fn send(&mut self, index: usize, heard: &recording::Message, text: Json, message: &Message) {
         let found = self.find_cause(heard, message);
         let running = found.and_then(|at| self.running.get_mut(at));
+        if let Message::Request(question) = message {
+            let key = (heard.connection, question.id.as_text().to_owned());
+            let take = running.as_ref().map(|running| running.take);
+            let questions = &mut self.script.questions;
+            self.asked.insert(key, (questions.len(), take));
+            questions.push(RecordedQuestion {
+                method: question.method.clone(),
+                params: question.params.clone().unwrap_or_else(Json::empty_object),
+                answer: None,
+            });
+        }
         let Some((at, running)) = found.zip(running) else {
             return self.add_outside(index, heard, text);
         };
@@ -364,10 +425,7 @@ impl Writer {
         running.us = heard.us;
         let role = match message {
             Message::Response(_) => Role::Answer(heard.status),
-            Message::Request(question) => {
-                running.questions.push(question.id.clone());
-                Role::Question(question.id.clone())
-            }
+            Message::Request(question) => Role::Question(question.id.clone()),
             Message::Notification(_) => Role::Notification,
         };
         let is_answer = matches!(role, Role::Answer(_));
@@ -379,6 +437,7 @@ impl Writer {
                 after,
                 index,
                 text,
+                masked: heard.masked.clone(),
                 role,
             }));
         }
@@ -451,6 +510,22 @@ impl Writer {
 }
 
 /// The progress token of a request.
-pub(super) fn progress_token(params: Option<&Json>) -> Option<Json> {
+pub(crate) fn progress_token(params: Option<&Json>) -> Option<Json> {
     params?.get("_meta")?.get(meta::PROGRESS_TOKEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_one_hop_are_left_out() {
+        let hop = r#"{"name":"t","_meta":{"progressToken":1,"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","io.modelcontextprotocol/clientInfo":{}}}"#;
+        let lasting = |text: &str| lasting_params(json(text.as_bytes()).as_ref());
+        assert_eq!(lasting(hop).as_text(), r#"{"name":"t"}"#);
+        let own = r#"{"_meta":{"progressToken":1,"own":2},"name":"t"}"#;
+        assert_eq!(lasting(own).as_text(), r#"{"name":"t","_meta":{"own":2}}"#);
+        assert_eq!(lasting_params(None).as_text(), "{}");
+        assert_eq!(lasting(r#"{"_meta":7}"#).as_text(), r#"{"_meta":7}"#);
+    }
 }
