@@ -46,6 +46,7 @@ mod identity_providers;
 mod kept_lists;
 mod keys;
 mod layers;
+mod lean;
 mod listener_rules;
 mod listening;
 mod log_backpressure;

@@ -258,7 +258,7 @@ impl Scene {
         let entries: Vec<_> = names.map(|(name, server)| server.entry(name)).collect();
         let policies = self.folder.path().join("*.cedar");
         format!(
-            r#"{{{auth}"timeouts":{{"approval":"10ms"}},"policy":{{"files":["{}"]}},"endpoints":{{"/mcp":{{}},"/mcp/lead":{{}}}},"mcpServers":{{{}}}}}"#,
+            r#"{{{auth}"timeouts":{{"approval":"10ms"}},"policy":{{"files":["{}"]}},"endpoints":{{"/mcp":{{}},"/mcp/lead":{{}},"/mcp/lean":{{"lean":{{"groups":{{"closed":["*shut*"]}}}}}}}},"mcpServers":{{{}}}}}"#,
             policies.display(),
             entries.join(",")
         )
@@ -341,6 +341,54 @@ impl<'a> HttpClient<'a> {
                     .1
             }
             None => self.modern(method, params).await.messages().await.1,
+        }
+    }
+}
+
+/// Nothing that a client may not call is listed, found, described or counted, and calls through
+/// `call_tool` have the outcomes of direct ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lean_list_gives_each_client_only_permitted_tools() {
+    for (server, servers) in [(Era::Legacy, 1), (Era::Modern, 2)] {
+        let scene = Scene::new(server, servers).await;
+        let gateway = scene.over_http().await;
+        for era in [Era::Legacy, Era::Modern] {
+            for (at, key) in [ANN, BOB, EVE].into_iter().enumerate() {
+                let client = HttpClient::new(&gateway, "/mcp/lean", key, era).await;
+                let list = client.ask("tools/list", "").await;
+                assert_eq!(list.contains(", 6 tools"), at == 0, "{list}");
+                let named =
+                    |arguments: &str| format!(r#""name":"find_tools","arguments":{arguments}"#);
+                let mut answers = vec![list];
+                for arguments in [
+                    "{}",
+                    r#"{"group":"nope"}"#,
+                    r#"{"group":"a","limit":50}"#,
+                    r#"{"query":"shut open ask","limit":50}"#,
+                ] {
+                    answers.push(client.ask("tools/call", &named(arguments)).await);
+                }
+                let shut = if servers == 1 { "shut" } else { "a__shut" };
+                let closed = answers[3].contains(shut) && answers[4].contains(shut);
+                assert_eq!(closed, at == 0, "{answers:?}");
+                if at > 0 && servers == 1 {
+                    let all = answers.concat();
+                    assert!(!all.contains("shut") && !all.contains("closed"), "{all}");
+                }
+                for Use {
+                    params, outcomes, ..
+                } in uses(servers)
+                    .into_iter()
+                    .filter(|it| it.method == "tools/call")
+                {
+                    let through = format!(r#""name":"call_tool","arguments":{{{params}}}"#);
+                    let through = client.ask("tools/call", &through).await;
+                    assert_eq!(Outcome::of(&through), outcomes[at], "{params}: {through}");
+                    if outcomes[at] == Unknown {
+                        assert_eq!(client.ask("tools/call", &params).await, through);
+                    }
+                }
+            }
         }
     }
 }

@@ -51,6 +51,16 @@ pub trait Decidable: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether the client called the tool through a tool of Fanlight, whose definition it followed.
+    fn is_indirect(&self) -> bool {
+        false
+    }
+
+    /// Whether Fanlight answers the tool call itself, so that no tool of a server is concerned.
+    fn is_own(&self) -> bool {
+        false
+    }
+
     /// The server that gets a tool call, even if no list has the tool; `None` if it is unknown.
     fn server(&self) -> Option<&str> {
         None

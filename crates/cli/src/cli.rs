@@ -83,6 +83,9 @@ pub enum Command {
         #[command(flatten)]
         admin: AdminArgs,
     },
+    /// Show which tools a search in a lean list finds, and why; or check a file of expected results.
+    /// Starts the servers for this command
+    Find(FindArgs),
     /// Call one tool and print its result; exit status 1 if it is an error. Uses the running
     /// gateway; without one, starts the servers for this command
     Call(CallCommand),
@@ -591,6 +594,22 @@ impl EndpointArgs {
     pub fn path(&self) -> Option<&str> {
         self.endpoint.as_deref()
     }
+}
+
+#[derive(Debug, Args)]
+pub struct FindArgs {
+    /// What the tool should do, in a few words
+    #[arg(required_unless_present = "expect")]
+    pub query: Option<String>,
+    /// JSON lines such as {"query": "send a mail", "expect": ["mail__send"], "within": 5}; exit
+    /// status 1 if a tool is missing
+    #[arg(long, value_name = "FILE", conflicts_with = "query")]
+    pub expect: Option<PathBuf>,
+    /// The number of tools to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub limit: usize,
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
 }
 
 #[derive(Debug, Default, Args)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fanlight_canonical::Endpoint;
 use fanlight_canonical::rights::{ItemFilter, ItemKind, Servers};
-use fanlight_config::{Config, EntryFilter};
-use fanlight_gateway::{EndpointEntry, Gateway};
+use fanlight_config::{Config, EntryFilter, Lean};
+use fanlight_gateway::{EndpointEntry, Gateway, LeanRules};
 
 use crate::cli::EndpointArgs;
 use crate::failure::Failure;
@@ -22,6 +22,10 @@ pub fn settings(config: &Config) -> Vec<EndpointEntry> {
         prompts: filter(&servers, ItemKind::Names, &endpoint.prompts),
         resources: filter(&servers, ItemKind::Uris, &endpoint.resources),
         instructions: endpoint.instructions.clone(),
+        lean: endpoint
+            .lean
+            .as_ref()
+            .map(|lean| lean_rules(&servers, lean)),
     };
     config.endpoints.iter().map(entry).collect()
 }
@@ -46,6 +50,20 @@ pub fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
 pub fn find_named(args: &EndpointArgs, gateway: &Gateway) -> Result<Endpoint, Failure> {
     args.path()
         .map_or(Ok(Endpoint::Everything), |path| find(gateway, path))
+}
+
+fn lean_rules(servers: &Arc<Servers>, lean: &Lean) -> LeanRules {
+    let tools =
+        |patterns: &[String]| ItemFilter::new(servers, ItemKind::Names, Some(patterns), &[]);
+    let groups = lean.groups.iter();
+    LeanRules {
+        always: tools(&lean.always),
+        max: lean.max,
+        except: lean.except.clone(),
+        groups: groups
+            .map(|(name, patterns)| (name.clone(), tools(patterns)))
+            .collect(),
+    }
 }
 
 fn filter(servers: &Arc<Servers>, kind: ItemKind, filter: &EntryFilter) -> Option<ItemFilter> {

@@ -2,6 +2,7 @@
 //! known.
 
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 
 use fanlight_canonical::rights::{ItemKind, Servers, WrittenPattern};
@@ -164,6 +165,23 @@ fn all<'a>(config: &'a Config, servers: &Arc<Servers>) -> Vec<Rule<'a>> {
         for (name, subject, EntryFilter { allow, deny }) in filters {
             let place = format!("endpoints.{path}.{name}");
             filter((place, subject, among), (allow, deny), servers, &mut rules);
+        }
+        if let Some(lean) = &endpoint.lean {
+            let place = format!("endpoints.{path}.lean");
+            let groups = lean
+                .groups
+                .iter()
+                .map(|(name, tools)| (format!("groups.{name}"), tools));
+            for (option, patterns) in iter::once(("always".to_owned(), &lean.always)).chain(groups)
+            {
+                let place = format!("{place}.{option}");
+                rules.extend(patterns.iter().map(|text| Rule {
+                    place: place.clone(),
+                    subject: Subject::Tools,
+                    among,
+                    pattern: WrittenPattern::new(servers, ItemKind::Names, text, true),
+                }));
+            }
         }
         scopes(
             (format!("endpoints.{path}"), among),

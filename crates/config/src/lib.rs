@@ -54,7 +54,7 @@ pub use model::auth::oauth::{Claims, Introspection, Issuer, UserSignIn};
 pub use model::auth::scopes::ScopeRules;
 pub use model::auth::{Auth, AuthChoice};
 pub use model::budgets::Budgets;
-pub use model::endpoint::Endpoint;
+pub use model::endpoint::{Endpoint, Lean};
 pub use model::hooks::{HookFailure, HookOptions, HookTime};
 pub use model::life::{LandlockOptions, SandboxOptions, StartChoice};
 pub use model::limits::{Limits, Timeouts};

@@ -272,6 +272,12 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
                 })
                 .await
             }
+            Some(Command::Find(args)) => {
+                with_assembly(&loaded.config, async |assembly| {
+                    inspect::find(&assembly.gateway, &args).await
+                })
+                .await
+            }
             Some(Command::Call(args)) => {
                 with_assembly(&loaded.config, async |assembly| {
                     inspect::call(&assembly.gateway, &args.call).await

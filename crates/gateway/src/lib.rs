@@ -14,6 +14,7 @@ pub mod catalogue;
 pub mod cursor;
 mod extensions;
 pub mod fault;
+mod fit;
 mod gateway;
 mod list_kind;
 mod listeners;
@@ -23,6 +24,7 @@ mod notices;
 pub mod pins;
 mod reads;
 mod routing;
+mod search;
 mod tasks;
 mod topology;
 mod uri_places;
@@ -35,7 +37,7 @@ pub use reads::CacheLimits;
 pub use tasks::{CommonTask, CommonTaskOwners};
 pub use topology::{
     ApprovalSettings, ArgumentRule, BackendEntry, BackendId, ByteLimits, Canary, DefinitionMember,
-    EndpointEntry, ListLimits, NamedServer, Naming, NamingPolicy, Rewriting, namings,
+    EndpointEntry, LeanRules, ListLimits, NamedServer, Naming, NamingPolicy, Rewriting, namings,
 };
 
 #[cfg(test)]

@@ -115,6 +115,8 @@ attributes! {
     /// The result of a copied request: `same`, `failed`, or `different` with the kinds of
     /// differences.
     MIRROR = "fanlight.mirror" on [Internal];
+    /// The tools that `find_tools` found, or the tool that `call_tool` calls, by the client's names.
+    LEAN_TOOLS = "fanlight.lean.tools" on [Server];
     /// The decision of the policy about the request, and the ids of the policies that decided.
     POLICY = "fanlight.policy" on [Server];
     /// The gate that refused the request.

@@ -100,6 +100,15 @@ impl Parent {
         }
     }
 
+    /// Records the tools that `find_tools` found, or the tool that `call_tool` calls.
+    pub fn lean_tools(&self, names: &str) {
+        const LONGEST: usize = 1024;
+        if let Some(span) = self.record() {
+            let names = names.chars().take(LONGEST).collect();
+            span.update(|fields| fields.optional().lean_tools = Some(names));
+        }
+    }
+
     /// Records the decision of the policy about the request, and which policies decided. The caller
     /// sets it once.
     pub fn policy(&self, decision: &str, policies: &[Arc<str>]) {

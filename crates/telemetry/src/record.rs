@@ -112,6 +112,8 @@ pub(crate) struct OptionalFields {
     pub(crate) dropped_events: u32,
     /// The decision of the policy about the request, and which policies decided.
     pub(crate) policy: Option<String>,
+    /// The tools that `find_tools` found, or the tool that `call_tool` calls.
+    pub(crate) lean_tools: Option<String>,
     /// The gate that refused the request.
     pub(crate) gate: Option<&'static str>,
     /// The only sign of the client of a request without a session.
@@ -353,7 +355,7 @@ impl OptionalFields {
     fn size(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let events = self.events.capacity() * size_of::<(SystemTime, Event)>();
-        size_of::<Self>() + events + text(&self.message)
+        size_of::<Self>() + events + text(&self.message) + text(&self.lean_tools)
     }
 }
 

@@ -15,8 +15,8 @@ use crate::names::{
     ATTEMPT, CACHE_HIT, CANARY, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION,
     CONNECT_SPAN, ENDPOINT, ERROR_MESSAGE, ERROR_TYPE, GATE, GEN_AI_OPERATION_NAME,
     GEN_AI_PROMPT_NAME, GEN_AI_PROMPT_VARIABLE, GEN_AI_TOOL_CALL_ARGUMENTS,
-    GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID, Kind, MCP_METHOD_NAME,
-    MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, MIRROR, MIRROR_SPAN,
+    GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID, Kind, LEAN_TOOLS,
+    MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, MIRROR, MIRROR_SPAN,
     NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES,
     POLICY, PRINCIPAL, REWRITTEN, RPC_RESPONSE_STATUS_CODE, TOLD_BY,
 };
@@ -140,6 +140,7 @@ impl Record {
                 |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
             out.extend(text(TOLD_BY, &optional.told_by));
             out.extend(text(CANARY, &optional.canary));
+            out.extend(text(LEAN_TOOLS, &optional.lean_tools));
             out.extend(text(MIRROR, &optional.mirror));
             out.extend(text(POLICY, &optional.policy));
             out.extend(optional.gate.map(|gate| KeyValue::new(GATE, gate)));

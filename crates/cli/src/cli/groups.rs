@@ -16,6 +16,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
         &[
             "check",
             "list",
+            "find",
             "call",
             "diff",
             "trace-test",

@@ -1,4 +1,4 @@
-//! The commands that look at a gateway and its servers: `check`, `list`, `call`, `diff`,
+//! The commands that look at a gateway and its servers: `check`, `list`, `find`, `call`, `diff`,
 //! `trace-test`. Whoever runs them starts the gateway.
 
 mod call;
@@ -7,6 +7,7 @@ mod client;
 mod diff;
 mod endpoint;
 mod failures;
+mod find;
 mod hops;
 mod list;
 mod trace_test;
@@ -33,6 +34,7 @@ pub(crate) use endpoint::sign_in_at;
 pub use endpoint::{call_at, list_at};
 pub use failures::complain;
 pub(crate) use list::{List, of_running};
+pub use find::find;
 pub use list::{Wanted, list, list_of_running};
 pub use trace_test::{trace_test, trace_test_at};
 pub use validate::validate;

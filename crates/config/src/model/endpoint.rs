@@ -5,11 +5,12 @@ use serde_json::{Map, Value as Json};
 use super::auth::scopes::ScopeRules;
 use super::operators::{CONTENT, ContentChoice};
 use super::policy::{AllowedClients, WHO};
-use super::tools::EntryFilter;
+use super::tools::{EntryFilter, PATTERNS};
 use super::values::ANY;
 use crate::definition::Form;
 use crate::option::fields::Fields;
-use crate::option::kind::{Each, Kind, Maybe, Nested};
+use crate::option::kind::{Each, Kind, Maybe, Nested, count};
+use crate::option::map::NameMap;
 use crate::option::reader::Reader;
 use crate::option::{Options as _, options};
 use crate::report::problem::quoted;
@@ -34,9 +35,30 @@ options! {
         "allow" => allow: Option<Vec<AllowedClients>> = None, Maybe(WHO), example "[\"group:dev\"]";
         /// The instructions for its clients, instead of the servers' instructions.
         "instructions" => instructions: Option<String> = None, Maybe(ANY), example "Read only.";
+        /// Lists only some tools, and lets clients find the others.
+        "lean" => lean: Option<Lean> = None, Maybe(Nested::<Lean>::KIND);
         /// The calls whose content traces keep, instead of `telemetry.content`. Of this and the
         /// server's, the narrower holds. The content is exported, too.
         "content" => content: Option<ContentChoice> = None, Maybe(CONTENT), example "# off";
+    }
+}
+
+options! {
+    /// A lean list of tools: some in full, and `find_tools` and `call_tool` for all others.
+    /// `lean: {}` suffices.
+    pub struct Lean: "lean", "in `lean` of an endpoint";
+    options {
+        /// The tools that are always listed. Patterns are as in `tools`. Tools with an app are listed
+        /// too.
+        "always" => always: Vec<String> = Vec::new(), PATTERNS, example "[\"git/status\", \"files/read_*\"]";
+        /// The estimated tokens up to which a client's full list stays as it is. Default: lists are
+        /// always lean.
+        "max" => max: Option<usize> = None, Maybe(count(1, 10_000_000)), example "10000";
+        /// Clients that search by themselves and get the full list, by the name that they declare.
+        /// `*` stands for any characters.
+        "except" => except: Vec<String> = Vec::new(), Each(ANY), example "[\"claude-code*\"]";
+        /// Groups of tools that `find_tools` offers besides the servers, each with its patterns.
+        "groups" => groups: Vec<(String, Vec<String>)> = Vec::new(), NameMap(PATTERNS), example "{reports: [\"charts/*\", \"files/write_*\"]}";
     }
 }
 

@@ -73,6 +73,7 @@ impl<'a> Operation<'a> {
     pub(crate) fn of_subject(subject: &'a dyn Decidable, depends_on_tools: bool) -> Self {
         match (subject.method(), subject.interest()) {
             (_, Some(interest)) => Operation::of_listening(interest),
+            (Method::CallTool, None) if subject.is_own() => Self::Read,
             (Method::CallTool, None) if !depends_on_tools => Self::Call,
             (Method::CallTool, None) => match subject.tool() {
                 Some(tool) => Self::Tool(tool),

@@ -31,6 +31,7 @@ pub(crate) fn gateway(server: Arc<dyn BackendClient>, endpoints: &[&str]) -> Arc
         prompts: None,
         resources: None,
         instructions: None,
+        lean: None,
     };
     let settings = GatewaySettings {
         backends: vec![server],

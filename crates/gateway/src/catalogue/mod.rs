@@ -15,6 +15,7 @@ mod describe;
 mod extensions;
 mod invalid;
 mod kept;
+mod lean;
 mod load;
 mod memory;
 mod merging;
@@ -44,7 +45,10 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+pub use crate::search::WordMatch;
 pub(crate) use describe::{all as describe_all, as_shown, only as describe_only};
+pub use lean::{FoundTool, estimate_tokens};
+pub(crate) use lean::{LeanList, OWN_TOOLS};
 pub(crate) use load::{answered, cut_off};
 pub(crate) use serving::Served;
 pub use shown::Collision;

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::Rewritten;
+use fanlight_protocol::Json;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
+use super::lean::LeanList;
 use super::pages::Pages;
 use crate::merge::Merged;
 
@@ -22,6 +24,10 @@ pub(super) struct Shown {
     pub(super) collisions: Vec<Collision>,
     pub(super) rewritten: Rewritten,
     pub(super) pages: Pages,
+    /// Tools of Fanlight, which follow the entries of the first page.
+    pub(super) own: Vec<Json>,
+    /// The lean form of the list, once a client with a lean list has asked.
+    pub(super) lean: OnceLock<Option<Box<LeanList>>>,
 }
 
 /// The most visible parts kept for one snapshot. Clients with equal rights share one.

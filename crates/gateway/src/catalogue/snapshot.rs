@@ -11,11 +11,13 @@ use foldhash::fast::RandomState;
 use tracing::warn;
 
 use super::ListKind;
+use super::lean;
 use super::memory::ReservedBytes;
 use super::pages::Pages;
 use super::shown::{Collision, Shown, ShownByRights};
 use super::uri_template::UriTemplate;
 use crate::merge::{Contribution, Merged};
+use crate::search::SearchIndex;
 use crate::topology::{BackendId, Endpoints, Reader, ToolRewriting};
 
 /// The memory of an entry's index records, in bytes.
@@ -64,6 +66,8 @@ pub(crate) struct Snapshot {
     pub(super) views: Box<[OnceLock<Arc<Shown>>]>,
     /// The part that clients are shown under a policy, by their rights.
     pub(super) shown_by_rights: ShownByRights,
+    /// The words of the tools, once a client has searched.
+    pub(super) search: OnceLock<SearchIndex>,
     /// The endpoints whose rules `views` follows.
     pub(super) endpoints: Option<Arc<Endpoints>>,
 }
@@ -103,6 +107,18 @@ impl Snapshot {
     /// authentication.
     pub(crate) fn may_be_seen_by(&self, reader: Option<&Reader>) -> bool {
         !self.is_private || self.reader.as_ref() == reader
+    }
+
+    /// The index of its tools for searches.
+    pub(super) fn search_index(&self) -> &SearchIndex {
+        self.search.get_or_init(|| {
+            let parts = (0..).zip(&self.parts);
+            lean::index(parts.flat_map(|(number, part)| {
+                let tools = self.entries.get(part.entries.clone()).unwrap_or_default();
+                let server = &*part.contribution.backend;
+                tools.iter().map(move |tool| (number, server, tool))
+            }))
+        })
     }
 
     /// The memory of its entries in bytes: text, record and indexes.
@@ -281,6 +297,14 @@ impl Snapshot {
         present
             .map(|(found, what)| (found.len(), named(&found), what))
             .collect()
+    }
+}
+
+impl Entry {
+    /// Whether a client without these extensions does not see it.
+    pub(crate) fn needs_any(&self, lacking: &[Arc<str>]) -> bool {
+        let needs = self.needs.as_ref();
+        needs.is_some_and(|need| lacking.contains(need))
     }
 }
 

@@ -2,7 +2,7 @@
 //! endpoint hides some, it keeps the positions of the others.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fanlight_canonical::{Endpoint, Holder, Outcome, Rewritten};
@@ -56,6 +56,8 @@ impl Shown {
             } else {
                 Pages::default()
             },
+            own: Vec::new(),
+            lean: OnceLock::new(),
         };
         for (index, part) in whole
             .parts
@@ -260,6 +262,26 @@ impl ListView {
         &self.whole
     }
 
+    /// The visible part; `None` if everything is shown.
+    pub(super) fn shown(&self) -> Option<&Shown> {
+        self.shown.as_deref()
+    }
+
+    /// The same list with another visible part.
+    pub(super) fn showing(self, shown: Arc<Shown>) -> Self {
+        let shown = Some(shown);
+        Self { shown, ..self }
+    }
+
+    /// The positions of the visible entries in the whole list, ascending.
+    pub(super) fn positions(&self) -> impl Iterator<Item = u32> {
+        let at = |at: usize| match &self.shown {
+            None => u32::try_from(at).ok(),
+            Some(shown) => shown.positions.get(at).copied(),
+        };
+        (0..self.len()).filter_map(at)
+    }
+
     /// The number of visible entries.
     pub fn len(&self) -> usize {
         self.shown
@@ -315,7 +337,7 @@ impl ListView {
     }
 
     /// The parts, each with the range of its entries.
-    fn parts(&self) -> impl Iterator<Item = (&Part, Range<usize>)> + Clone {
+    pub(super) fn parts(&self) -> impl Iterator<Item = (&Part, Range<usize>)> + Clone {
         let count = self
             .shown
             .as_ref()
@@ -491,12 +513,9 @@ impl ListView {
             .map(|entry| entry.visible.bytes().len() + 1)
             .sum();
         let mut list = ArrayBuilder::with_capacity(size);
-        let is_shown = |entry: &&Entry| {
-            entry
-                .needs
-                .as_ref()
-                .is_none_or(|need| !client.lacking.contains(need))
-        };
+        let is_shown = |entry: &&Entry| !entry.needs_any(&client.lacking);
+        let own = self.shown.iter().filter(|_| range.start == 0);
+        let own: Vec<_> = own.flat_map(|shown| &shown.own).collect();
         for entry in self.range(range).filter(is_shown) {
             let takes_tasks = client.taking_tasks.contains(&entry.backend);
             match takes_tasks
@@ -506,6 +525,9 @@ impl ListView {
                 Some(offered) => list.push(&offered),
                 None => list.push(&entry.visible),
             };
+        }
+        for tool in own {
+            list.push(tool);
         }
         let mut result = ObjectBuilder::new();
         result.member(

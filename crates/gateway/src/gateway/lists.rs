@@ -34,6 +34,7 @@ impl Gateway {
             .declare_extensions(&call.context.capabilities, CLIENT_EXTENSIONS);
         let catalogue = self.lists.catalogues.seen_by(kind, view.reader());
         let (trace, holder) = (&call.context.trace, call.context.caller.holder());
+        let lean = view.lean().filter(|_| kind == ListKind::Tools);
         let cursor = call
             .params
             .as_ref()
@@ -48,7 +49,8 @@ impl Gateway {
             start,
         ) = match cursor {
             None => {
-                let served = catalogue.current(view, trace).await;
+                let mut served = catalogue.current(view, trace).await;
+                served.list = served.list.leaner(lean);
                 catalogue
                     .expired()
                     .into_iter()
@@ -70,6 +72,7 @@ impl Gateway {
                     Some(list) => (list, true),
                     None => catalogue.newest_or_first(view, trace).await,
                 };
+                let list = list.leaner(lean);
                 let ttl_left = catalogue.ttl_left(&list, Instant::now());
                 // A removed server has nothing to list.
                 let start = list

@@ -2,6 +2,7 @@
 //! [`Gateway::run`].
 
 mod answers;
+mod lean;
 mod lists;
 mod operation;
 mod operators;
@@ -357,6 +358,9 @@ impl Gateway {
     /// or `server/discover` result. If it is merged from several servers, it has `capabilities`,
     /// `serverInfo`, `instructions` and `_meta`. The client edge renders it for the client.
     pub async fn run(&self, operation: &mut Operation, messages: ServerMessages) -> Response {
+        if let Some(own) = &operation.own {
+            return self.answer_own(operation, own);
+        }
         if operation.approval().is_some() {
             // An approval is for one execution of the call.
             operation.context().run_once();

@@ -12,6 +12,7 @@ use fanlight_protocol::json::{Json, Member, rewrite_object};
 use fanlight_protocol::meta::PER_HOP;
 use fanlight_protocol::{Method, Notification, RpcError, input};
 
+use super::lean::OwnCall;
 use super::{FoundTarget, Gateway, note_target};
 use crate::approvals::CallToApprove;
 use crate::catalogue::{ListKind, ListView};
@@ -39,6 +40,10 @@ pub struct Operation {
     listed: Option<ListedTool>,
     /// The policy's verdict.
     verdict: Option<Verdict>,
+    /// The call, if Fanlight answers it itself.
+    pub(super) own: Option<OwnCall>,
+    /// Whether the client called the tool with `call_tool`.
+    pub(super) is_indirect: bool,
 }
 
 /// A tool that a list has.
@@ -99,10 +104,20 @@ impl Gateway {
             target: None,
             listed: None,
             verdict: None,
+            own: None,
+            is_indirect: false,
         };
+        if operation.request.method == Method::CallTool && operation.view.lean().is_some() {
+            // Boxed: most endpoints have no lean list.
+            Box::pin(self.resolve_own_tool(&mut operation)).await;
+            if operation.own.is_some() {
+                return operation;
+            }
+        }
         let is_governed = operation.view.rights().is_some();
         let needs_tool =
             detail == Detail::Tool || is_governed || operation.view.topology().has_approvals();
+        let needs_tool = needs_tool || operation.is_indirect;
         if needs_tool && operation.request.method == Method::CallTool {
             self.find_tool(&mut operation).await;
         }
@@ -127,6 +142,9 @@ impl Gateway {
         }
         if is_noted {
             self.note_subject(&operation);
+        }
+        if operation.is_indirect {
+            operation.check_arguments();
         }
         operation
     }
@@ -236,6 +254,7 @@ impl Gateway {
             target,
             listed,
             verdict,
+            ..
         } = operation;
         if target.is_none() {
             let lookup = self.lookup(view, &request.context);
@@ -514,6 +533,14 @@ impl Decidable for Operation {
         self.sent().map(|(backend, _)| self.view.name(backend))
     }
 
+    fn is_indirect(&self) -> bool {
+        self.is_indirect
+    }
+
+    fn is_own(&self) -> bool {
+        self.own.is_some() && self.listed.is_none()
+    }
+
     fn shown_name(&self) -> Option<Cow<'_, str>> {
         let params = self.request.params.as_ref()?;
         match named(&self.request.method, params) {
@@ -572,6 +599,12 @@ impl Operation {
         &self.request.context
     }
 
+    /// The definition of the called tool, if a list has it and the server gets the call.
+    pub(super) fn listed_definition(&self) -> Option<&Json> {
+        let listed = self.listed.as_ref()?;
+        self.tool().map(|_| &*listed.definition)
+    }
+
     /// `params` with the client's bytes.
     pub fn params(&self) -> Option<&Json> {
         self.request.params.as_ref()
@@ -585,7 +618,7 @@ impl Operation {
     /// The approver of the call, the operator's text for the question, and the call; `None` if it
     /// needs no approval.
     pub fn approval(&self) -> Option<(ApprovedBy, Option<Arc<str>>, CallToApprove)> {
-        if self.request.method != Method::CallTool {
+        if self.request.method != Method::CallTool || self.own.is_some() {
             return None;
         }
         let member = self.view.get(self.sent()?.0)?;
@@ -678,6 +711,7 @@ impl Operation {
                 .map(|Item { server, name }| (server.into(), name.into())),
             verdict: self.verdict.clone(),
             subject: self.policy_subject(),
+            is_indirect: self.is_indirect,
         }
     }
 }
@@ -691,6 +725,7 @@ pub struct Decided {
     tool: Option<(Box<str>, Box<str>)>,
     verdict: Option<Verdict>,
     subject: Option<PolicySubject>,
+    is_indirect: bool,
 }
 
 impl Decidable for Decided {
@@ -707,6 +742,10 @@ impl Decidable for Decided {
             server,
             name: Cow::Borrowed(name),
         })
+    }
+
+    fn is_indirect(&self) -> bool {
+        self.is_indirect
     }
 
     fn verdict(&self) -> Option<&Verdict> {

@@ -60,6 +60,7 @@ fn all_at(path: &str) -> EndpointEntry {
         prompts: None,
         resources: None,
         instructions: None,
+        lean: None,
     }
 }
 

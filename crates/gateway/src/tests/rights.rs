@@ -95,6 +95,7 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
         prompts: Some(filter(&all, ItemKind::Names, endpoint)),
         resources: Some(filter(&all, ItemKind::Uris, endpoint)),
         instructions: None,
+        lean: None,
     };
     let topology = Topology::new(running.collect(), &policy, limits(100), vec![entry], None);
     let client = Caller::request_of(Holder::new(

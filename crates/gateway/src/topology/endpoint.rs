@@ -26,6 +26,21 @@ pub struct EndpointEntry {
     pub resources: Option<ItemFilter>,
     /// The instructions that clients get instead of the servers' instructions.
     pub instructions: Option<String>,
+    /// The rules of its lean list; `None` for the full list.
+    pub lean: Option<LeanRules>,
+}
+
+/// When and how an endpoint's list of tools is lean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeanRules {
+    /// The tools that are always listed, by server and original name.
+    pub always: ItemFilter,
+    /// The estimated tokens of the full list up to which it is not lean.
+    pub max: Option<usize>,
+    /// Patterns of the names of clients that get the full list, as they declare them.
+    pub except: Vec<String>,
+    /// Groups of tools, by name, besides the servers.
+    pub groups: Vec<(String, ItemFilter)>,
 }
 
 /// The kinds of entries that endpoints filter.
@@ -65,6 +80,7 @@ pub(crate) struct Rules {
     prompts: Option<ItemFilter>,
     resources: Option<ItemFilter>,
     pub(super) instructions: Option<Json>,
+    pub(super) lean: Option<LeanRules>,
 }
 
 impl Endpoints {
@@ -167,6 +183,7 @@ impl Rules {
             prompts,
             resources,
             instructions,
+            lean,
         } = entry;
         let shown = |servers: Vec<String>| -> Vec<bool> {
             backends
@@ -182,6 +199,7 @@ impl Rules {
             prompts,
             resources,
             instructions: instructions.as_deref().map(Json::string),
+            lean,
         }
     }
 
@@ -189,6 +207,7 @@ impl Rules {
         self.path == other.path
             && self.backends == other.backends
             && self.instructions == other.instructions
+            && self.lean == other.lean
             && Filtered::ALL
                 .into_iter()
                 .all(|kind| self.filter(kind) == other.filter(kind))
@@ -203,16 +222,17 @@ impl Rules {
             prompts: None,
             resources: None,
             instructions: None,
+            lean: None,
         }
     }
 
     fn shows_everything(&self) -> bool {
-        self.backends.is_none() && !self.has_filters() && self.instructions.is_none()
+        self.shows_all_entries() && self.instructions.is_none()
     }
 
-    /// Whether the endpoint shows all entries of all servers.
+    /// Whether the endpoint lists all entries of all servers.
     pub(super) fn shows_all_entries(&self) -> bool {
-        self.backends.is_none() && !self.has_filters()
+        self.backends.is_none() && !self.has_filters() && self.lean.is_none()
     }
 
     pub(super) fn shows_backend(&self, position: usize) -> bool {

@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 
 use crate::list_kind::{ListKind, ListStore};
 
-pub use endpoint::EndpointEntry;
+pub use endpoint::{EndpointEntry, LeanRules};
 pub(crate) use endpoint::{Endpoints, Filtered};
 pub(crate) use naming::client_objection;
 pub use naming::{NamedServer, Naming, NamingPolicy, namings};

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use fanlight_canonical::rights::{is_plain, uri_forms};
+use fanlight_canonical::rights::{is_plain, matches, uri_forms};
 use fanlight_canonical::{
     AmbiguousArguments, BackendError, Call, CallContext, Endpoint, Pending, PolicyAction,
     PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights, Verdict,
@@ -12,7 +12,7 @@ use fanlight_canonical::{
 use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
 
-use super::endpoint::{Filtered, Rules};
+use super::endpoint::{Filtered, LeanRules, Rules};
 use super::{BackendId, ListLimits, Member, Reader, Topology};
 use crate::fault;
 
@@ -29,6 +29,8 @@ pub(crate) struct View {
     rights: Option<Arc<dyn Rights>>,
     /// The rights of a client that the policy permits everything.
     all_rights: Option<Arc<dyn Rights>>,
+    /// Whether the client's list is lean where its endpoint has rules for that.
+    may_be_lean: bool,
 }
 
 impl View {
@@ -53,8 +55,10 @@ impl View {
             reader,
             rights,
             all_rights,
+            may_be_lean: true,
             ..Self::at(topology, caller.endpoint())
         }
+        .lean_for(client)
     }
 
     /// The view of `endpoint` with the common lists and without a policy. Shows nothing if the
@@ -67,6 +71,7 @@ impl View {
             reader: None,
             rights: None,
             all_rights: None,
+            may_be_lean: false,
         }
     }
 
@@ -83,6 +88,7 @@ impl View {
             reader: reader.cloned(),
             rights: None,
             all_rights: None,
+            may_be_lean: false,
         }
     }
 
@@ -148,6 +154,24 @@ impl View {
 
     fn rules(&self) -> Option<&Rules> {
         self.topology.endpoints.rules(self.rules?)
+    }
+
+    /// The view of a client that may declare a name for which lists are not lean.
+    fn lean_for(mut self, client: &CallContext) -> Self {
+        if let Some(rules) = self.lean().filter(|rules| !rules.except.is_empty()) {
+            let name = client
+                .client_info
+                .as_ref()
+                .and_then(|info| info.peek("name"));
+            let name = name.and_then(|name| name.as_str()).unwrap_or_default();
+            self.may_be_lean = !rules.except.iter().any(|pattern| matches(pattern, &name));
+        }
+        self
+    }
+
+    /// The rules of the client's lean list, if it has one.
+    pub(crate) fn lean(&self) -> Option<&LeanRules> {
+        self.rules()?.lean.as_ref().filter(|_| self.may_be_lean)
     }
 
     /// The visible servers in configuration order.

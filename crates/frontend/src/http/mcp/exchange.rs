@@ -68,7 +68,8 @@ impl Transport for Exchange<'_> {
     }
 
     fn check_mirrored(&self, operation: &dyn Decidable, params: &Params) -> Result<(), RpcError> {
-        let Some((tool, name)) = operation.definition().zip(params.name()) else {
+        let called = operation.definition().zip(params.name());
+        let Some((tool, name)) = called.filter(|_| !operation.is_indirect()) else {
             return Ok(());
         };
         let mirrored = self

@@ -1,0 +1,475 @@
+//! Lean lists: a few tools in full, and two tools of Fanlight that find and call the others.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{ArrayBuilder, Kind, ObjectBuilder};
+use fanlight_protocol::visible::escaped;
+
+use super::pages::Pages;
+use super::shown::Shown;
+use super::snapshot::Entry;
+use super::view::ListView;
+use crate::search::{SearchIndex, SearchScope, ToolText, WordMatch};
+use crate::topology::LeanRules;
+
+/// The names of Fanlight's tools, without a prefix.
+pub(crate) const OWN_TOOLS: [&str; 2] = ["find_tools", "call_tool"];
+/// The prefix of these names if a tool of a server has one of them.
+const OWN_PREFIX: &str = "fanlight__";
+/// The manifest may take this percentage of the full list's bytes, or these bytes.
+const MANIFEST: (usize, usize) = (3, 1024);
+/// How many names of tools the manifest gives of each group.
+const EXAMPLES: usize = 3;
+/// Limits of what is indexed of one tool's schema: bytes, levels, and elements of an array.
+const INDEXED: (usize, usize, usize) = (16 << 10, 12, 20);
+
+/// The lean form of a list of tools for one view.
+#[derive(Debug)]
+pub(crate) struct LeanList {
+    listed: Arc<Shown>,
+    /// The names of `find_tools` and `call_tool`.
+    names: [String; 2],
+    /// The definitions of both.
+    own: [Json; 2],
+    groups: Vec<LeanGroup>,
+    /// The names of tools that the manifest gives of each group.
+    examples: usize,
+    scope: OnceLock<SearchScope>,
+}
+
+/// Tools that are found together: a server's, or those of a configured group.
+#[derive(Debug)]
+pub(crate) struct LeanGroup {
+    name: String,
+    /// The beginning of all its tools' names; empty for a configured group.
+    prefix: String,
+    /// The positions of its tools in the whole list.
+    tools: Vec<u32>,
+}
+
+/// A tool that a search found, for operators.
+#[derive(Clone, Debug)]
+pub struct FoundTool {
+    /// The tool's name for clients.
+    pub name: String,
+    /// Its server.
+    pub server: String,
+    /// The score of the tool.
+    pub score: f32,
+    /// The matches of single words.
+    pub why: Vec<WordMatch>,
+}
+
+/// The estimated number of tokens of text in definitions: within 5% of `o200k_base` over many, and
+/// within 20% for most single ones.
+pub fn estimate_tokens(bytes: usize) -> usize {
+    bytes.saturating_mul(10) / 43
+}
+
+impl LeanList {
+    /// The lean form of `list`; `None` while the list is short enough.
+    fn new(list: &ListView, shown: &Shown, rules: &LeanRules) -> Option<Self> {
+        let size = list
+            .entries()
+            .map(|tool| tool.visible.bytes().len() + 1)
+            .sum();
+        if rules.max.is_some_and(|max| estimate_tokens(size) <= max) {
+            return None;
+        }
+        let is_always = |entry: &Entry| {
+            let original = entry.original.as_ref().and_then(Json::as_str);
+            let is_named = |name: &str| rules.always.permits(list.backend_of(entry), name);
+            entry.shows_app || original.is_some_and(|name| is_named(&name))
+        };
+        let groups = groups(list, shown, rules);
+        let names = own_names(list);
+        let most = MANIFEST.1.max(size * MANIFEST.0 / 100);
+        let (examples, manifest) = fit_manifest(list, &groups, most);
+        let own = own_tools(&names, &manifest);
+        Some(Self {
+            listed: Arc::new(shown.only(list, own.to_vec(), is_always)),
+            names,
+            own,
+            groups,
+            examples,
+            scope: OnceLock::new(),
+        })
+    }
+
+    /// The tool of Fanlight that has this name for clients: its name without a prefix, and its schema.
+    pub(crate) fn own_tool(&self, name: &Json) -> Option<(&'static str, Json)> {
+        let at = self.names.iter().position(|own| name.is_str(own))?;
+        let own = OWN_TOOLS.get(at)?;
+        Some((own, self.own.get(at)?.get("inputSchema")?))
+    }
+
+    /// The group with this name.
+    pub(crate) fn group(&self, name: &str) -> Option<&LeanGroup> {
+        self.groups.iter().find(|group| group.name == name)
+    }
+
+    /// The names of all groups.
+    pub(crate) fn group_names(&self) -> impl Iterator<Item = &str> {
+        self.groups.iter().map(|group| &*group.name)
+    }
+
+    /// The groups, each with its number of tools and some of their names.
+    pub(crate) fn manifest(&self, list: &ListView) -> Json {
+        let mut all = ArrayBuilder::default();
+        for group in &self.groups {
+            let mut examples = ArrayBuilder::default();
+            for name in group.examples(list).take(self.examples) {
+                examples.push(&Json::string(&name));
+            }
+            let mut object = ObjectBuilder::new();
+            object.string("group", &group.name);
+            if !group.prefix.is_empty() {
+                object.string("prefix", &group.prefix);
+            }
+            let count = i64::try_from(group.tools.len()).unwrap_or(i64::MAX);
+            object
+                .integer("tools", count)
+                .member("examples", &examples.finish());
+            all.push(&object.finish());
+        }
+        all.finish()
+    }
+
+    /// The tools that match `query`, of one group or of all, best first and at most `limit` of those
+    /// that `is_offered`; and how many more match. Without a query, the tools by name.
+    pub(crate) fn find<'a>(
+        &self,
+        list: &'a ListView,
+        query: Option<&str>,
+        group: Option<&LeanGroup>,
+        limit: usize,
+        is_offered: impl Fn(&Entry) -> bool,
+    ) -> (Vec<&'a Entry>, usize) {
+        let of_group: Option<Vec<u32>> = group.map(|group| {
+            let mut tools = group.tools.clone();
+            tools.sort_unstable();
+            tools
+        });
+        let is_in = |tool: u32| {
+            let of_group = of_group.as_ref();
+            of_group.is_none_or(|tools| tools.binary_search(&tool).is_ok())
+        };
+        let matching: Vec<(u32, f32)> = match query {
+            Some(query) => {
+                let (index, scope) = (list.whole().search_index(), self.scope(list));
+                index.search(scope, query)
+            }
+            None => list.positions().map(|tool| (tool, 0.0)).collect(),
+        };
+        let matching = matching.into_iter().filter(|(tool, _)| is_in(*tool));
+        let found = matching.filter_map(|(tool, score)| {
+            let entry = list.whole().entries.get(tool as usize)?;
+            is_offered(entry).then_some((entry, score))
+        });
+        best(found.collect(), limit)
+    }
+
+    fn scope(&self, list: &ListView) -> &SearchScope {
+        self.scope
+            .get_or_init(|| SearchScope::new(list.whole().search_index(), list.positions()))
+    }
+}
+
+/// The best `limit` entries in order, and the number of others. Equally good ones are in the order of
+/// their names.
+fn best(mut found: Vec<(&Entry, f32)>, limit: usize) -> (Vec<&Entry>, usize) {
+    let by_score = |one: &(&Entry, f32), other: &(&Entry, f32)| -> Ordering {
+        let name = |entry: &Entry| entry.key.as_ref().map(|key| key.bytes().clone());
+        let by_name = || name(one.0).cmp(&name(other.0));
+        other.1.total_cmp(&one.1).then_with(by_name)
+    };
+    let more = found.len().saturating_sub(limit);
+    if more > 0 {
+        found.select_nth_unstable_by(limit, by_score);
+        found.truncate(limit);
+    }
+    found.sort_unstable_by(by_score);
+    (found.into_iter().map(|(entry, _)| entry).collect(), more)
+}
+
+impl LeanGroup {
+    /// The names of its tools, without the prefix.
+    fn examples<'a>(&'a self, list: &'a ListView) -> impl Iterator<Item = String> + 'a {
+        self.tools.iter().filter_map(|tool| {
+            let name = key_of(list.whole().entries.get(*tool as usize)?)?;
+            let short = name.strip_prefix(&*self.prefix);
+            Some(short.map_or(name.clone(), str::to_owned))
+        })
+    }
+}
+
+/// The configured groups and the servers of a list, without those that have no tool in it.
+fn groups(list: &ListView, shown: &Shown, rules: &LeanRules) -> Vec<LeanGroup> {
+    let configured = rules.groups.iter().map(|(name, filter)| {
+        let permits = |tool: &u32| {
+            let entry = list.whole().entries.get(*tool as usize);
+            entry.is_some_and(|entry| {
+                let original = entry.original.as_ref().and_then(Json::as_str);
+                original.is_some_and(|name| filter.permits(list.backend_of(entry), &name))
+            })
+        };
+        LeanGroup {
+            name: name.clone(),
+            prefix: String::new(),
+            tools: shown.positions.iter().copied().filter(permits).collect(),
+        }
+    });
+    let servers = list.parts().filter_map(|(part, range)| {
+        let tools = shown.positions.get(range)?.to_vec();
+        let first = list.whole().entries.get(*tools.first()? as usize)?;
+        let (key, original) = (key_of(first)?, first.original.as_ref()?.as_str()?);
+        Some(LeanGroup {
+            name: part.contribution.backend.clone(),
+            prefix: key.strip_suffix(&*original).unwrap_or_default().to_owned(),
+            tools,
+        })
+    });
+    let all = configured.chain(servers);
+    all.filter(|group| !group.tools.is_empty()).collect()
+}
+
+/// The manifest with as many names of tools as `most` bytes permit, and that number.
+fn fit_manifest(list: &ListView, groups: &[LeanGroup], most: usize) -> (usize, String) {
+    let line = |group: &LeanGroup, examples: usize| {
+        let (name, prefix) = (escaped(&group.name), escaped(&group.prefix));
+        let prefix = match &*prefix {
+            "" => String::new(),
+            prefix => format!(" ({prefix}*)"),
+        };
+        let names: Vec<_> = group.examples(list).take(examples).collect();
+        let names = escaped(&names.join(", ")).into_owned();
+        let colon = if names.is_empty() { "" } else { ": " };
+        format!(
+            "\n- {name}{prefix}, {} tools{colon}{names}",
+            group.tools.len()
+        )
+    };
+    let with =
+        |examples: usize| -> String { groups.iter().map(|group| line(group, examples)).collect() };
+    let fitting = (0..=EXAMPLES)
+        .rev()
+        .map(|examples| (examples, with(examples)));
+    if let Some(found) = { fitting }.find(|(_, text)| written(text) <= most) {
+        return found;
+    }
+    let mut text = String::new();
+    for (at, group) in groups.iter().enumerate() {
+        let (line, rest) = (line(group, 0), format!("\n- {} more", groups.len() - at));
+        if written(&text) + written(&line) + written(&rest) > most {
+            return (0, text + &rest);
+        }
+        text += &line;
+    }
+    (0, text)
+}
+
+/// The bytes of a text in JSON.
+fn written(text: &str) -> usize {
+    Json::string(text).bytes().len() - 2
+}
+
+fn own_names(list: &ListView) -> [String; 2] {
+    let mut prefix = String::new();
+    while OWN_TOOLS
+        .iter()
+        .any(|name| list.find(&format!("{prefix}{name}")).is_some())
+    {
+        prefix.push_str(OWN_PREFIX);
+    }
+    OWN_TOOLS.map(|name| format!("{prefix}{name}"))
+}
+
+/// The definitions of Fanlight's tools.
+fn own_tools([find, call]: &[String; 2], manifest: &str) -> [Json; 2] {
+    let tool = |name: &str, title: &str, description: &str, rest: &'static str| {
+        let mut tool = ObjectBuilder::new();
+        tool.string("name", name)
+            .string("title", title)
+            .string("description", description);
+        let rest = Json::literal(rest);
+        for member in rest.members() {
+            tool.raw_member(&rest.slice(member.key), &rest.slice(member.value));
+        }
+        tool.finish()
+    };
+    let finds = format!(
+        "Finds tools that are not listed here. Search before you decide that something cannot be done. Returns whole \
+         definitions; call a found tool by its own name, or with {call}. Available, by group:{manifest}"
+    );
+    let calls = format!(
+        "Calls a tool that {find} returned. If you can call it by its own name, do that instead."
+    );
+    [
+        tool(
+            find,
+            "Find tools",
+            &finds,
+            r#"{"inputSchema":{"type":"object","properties":{"query":{"type":"string","description":"What the tool should do, in a few words"},"group":{"type":"string","description":"Only tools of this group; without a query, all of them by name"},"limit":{"type":"integer","description":"At most this many tools, up to 50","default":5}}},"annotations":{"readOnlyHint":true,"openWorldHint":false}}"#,
+        ),
+        tool(
+            call,
+            "Call a tool",
+            &calls,
+            r#"{"inputSchema":{"type":"object","properties":{"name":{"type":"string","description":"The tool's name"},"arguments":{"type":"object","description":"Its arguments, by its own inputSchema"}},"required":["name"]},"annotations":{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true},"execution":{"taskSupport":"optional"}}"#,
+        ),
+    ]
+}
+
+impl Shown {
+    /// The part with only the entries for which `keep` is true, and with tools of Fanlight.
+    fn only(&self, list: &ListView, own: Vec<Json>, keep: impl Fn(&Entry) -> bool) -> Self {
+        let is_kept = |position: &&u32| {
+            let entry = list.whole().entries.get(**position as usize);
+            entry.is_some_and(&keep)
+        };
+        let mut positions = Vec::new();
+        let parts = self.parts.iter().map(|(index, range)| {
+            let start = positions.len();
+            let of_part = self.positions.get(range.clone()).unwrap_or_default();
+            positions.extend(of_part.iter().filter(is_kept).copied());
+            (*index, start..positions.len())
+        });
+        Self {
+            parts: parts.collect(),
+            positions,
+            rest: self.rest.clone(),
+            collisions: self.collisions.clone(),
+            rewritten: self.rewritten,
+            pages: Pages::of_some_clients(),
+            own,
+            lean: OnceLock::new(),
+        }
+    }
+}
+
+impl ListView {
+    /// The lean form of a list of tools; `None` while the list is short enough.
+    pub(crate) fn lean(&self, rules: &LeanRules) -> Option<&LeanList> {
+        let shown = self.shown()?;
+        let new = || LeanList::new(self, shown, rules).map(Box::new);
+        shown.lean.get_or_init(new).as_deref()
+    }
+
+    /// The list as clients with a lean list get it.
+    pub(crate) fn leaner(self, rules: Option<&LeanRules>) -> Self {
+        let lean = rules.and_then(|rules| self.lean(rules));
+        match lean.map(|lean| Arc::clone(&lean.listed)) {
+            Some(listed) => self.showing(listed),
+            None => self,
+        }
+    }
+
+    /// The best `most` tools for `query`, with the reasons; for operators.
+    pub fn find_tools(&self, query: &str, most: usize) -> Vec<FoundTool> {
+        let index = self.whole().search_index();
+        let scope = SearchScope::new(index, self.positions());
+        let mut found = index.search(&scope, query);
+        let name = |tool: u32| key_of(self.whole().entries.get(tool as usize)?);
+        found.sort_by(|one, other| {
+            let by_name = || name(one.0).cmp(&name(other.0));
+            other.1.total_cmp(&one.1).then_with(by_name)
+        });
+        let found = found.into_iter().take(most);
+        let described = found.filter_map(|(tool, score)| {
+            let entry = self.whole().entries.get(tool as usize)?;
+            Some(FoundTool {
+                name: key_of(entry)?,
+                server: self.backend_of(entry).to_owned(),
+                score,
+                why: index.why(&scope, query, tool),
+            })
+        });
+        described.collect()
+    }
+}
+
+fn key_of(entry: &Entry) -> Option<String> {
+    Some(entry.key.as_ref()?.as_str()?.into_owned())
+}
+
+/// The index of a list of tools.
+pub(super) fn index<'a>(tools: impl Iterator<Item = (u32, &'a str, &'a Entry)>) -> SearchIndex {
+    SearchIndex::new(tools.map(|(number, server, tool)| {
+        let text = |member: &str| {
+            let text = tool.visible.peek(member).and_then(|text| text.as_str());
+            text.unwrap_or_default().into_owned()
+        };
+        let (key, original) = (key_of(tool), tool.original.as_ref().and_then(Json::as_str));
+        let original = original.unwrap_or_default();
+        let name = match key.filter(|key| !key.ends_with(&*original)) {
+            Some(renamed) => renamed,
+            None => original.into_owned(),
+        };
+        let description = text("description");
+        let description = description.trim();
+        let (first, rest) = description.split_at(first_sentence(description));
+        let (mut names, mut texts) = (String::new(), String::new());
+        if let Some(schema) = tool.visible.get("inputSchema") {
+            collect_texts(&schema, 0, &mut names, &mut texts);
+        }
+        let fields = [
+            name,
+            text("title"),
+            first.into(),
+            rest.into(),
+            names,
+            texts,
+            server.into(),
+        ];
+        ToolText {
+            server: number,
+            fields: fields.map(Cow::Owned),
+        }
+    }))
+}
+
+/// The end of the first sentence.
+fn first_sentence(text: &str) -> usize {
+    let ends = |(at, c): &(usize, char)| match c {
+        '\n' | '。' => true,
+        '.' => text[at + 1..]
+            .chars()
+            .next()
+            .is_none_or(char::is_whitespace),
+        _ => false,
+    };
+    let end = text.char_indices().find(ends);
+    end.map_or(text.len(), |(at, c)| at + c.len_utf8())
+}
+
+/// Collects the names and the descriptions of a schema's parameters.
+fn collect_texts(schema: &Json, level: usize, names: &mut String, texts: &mut String) {
+    let (bytes, levels, elements) = INDEXED;
+    if level > levels || names.len() + texts.len() > bytes {
+        return;
+    }
+    for member in schema.members() {
+        let value = schema.slice(member.value.clone());
+        if member.is(schema, "properties") {
+            for property in value.members() {
+                names.extend([&*property.name(&value).unwrap_or_default(), " "]);
+                collect_texts(&value.slice(property.value), level + 1, names, texts);
+            }
+        } else if member.is(schema, "description") {
+            texts.extend([&*value.as_str().unwrap_or_default(), " "]);
+        } else if value.kind() == Kind::Array {
+            for place in value.elements().take(elements) {
+                let one = value.slice(place);
+                if member.is(schema, "enum") {
+                    texts.extend([&*one.as_str().unwrap_or_default(), " "]);
+                }
+                collect_texts(&one, level + 1, names, texts);
+            }
+        } else if !member.is(schema, "default") {
+            collect_texts(&value, level + 1, names, texts);
+        }
+    }
+}

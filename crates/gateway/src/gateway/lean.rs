@@ -1,0 +1,217 @@
+//! Fanlight's own tools of lean lists: `find_tools`, which Fanlight answers, and `call_tool`, which
+//! becomes the call of the named tool before anything decides about it.
+
+use fanlight_canonical::{About, CallContext};
+use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder, rewrite_object};
+use fanlight_protocol::{Response, task_support};
+
+use super::Gateway;
+use super::operation::Operation;
+use crate::catalogue::{Entry, LeanList, ListKind, ListView, OWN_TOOLS};
+use crate::fit::find_misfit;
+use crate::tasks::offered;
+
+/// The number of tools that `find_tools` returns by default, and the most.
+const LIMIT: (usize, usize) = (5, 50);
+
+/// A call that Fanlight answers itself.
+pub(super) enum OwnCall {
+    /// `find_tools` in this list, with these arguments.
+    Find(ListView, Json),
+    /// A call with arguments that do not fit.
+    Misfit(Response),
+}
+
+impl Gateway {
+    /// Resolves a call of one of Fanlight's own tools. `call_tool` becomes a call of the tool that it
+    /// names; a call of `find_tools` keeps no arguments, so that nothing records the query.
+    pub(super) async fn resolve_own_tool(&self, operation: &mut Operation) {
+        let Some(params) = operation.request.params.clone() else {
+            return;
+        };
+        let name = params.get("name").filter(|name| {
+            let name = name.as_str().unwrap_or_default();
+            OWN_TOOLS.iter().any(|own| name.ends_with(own))
+        });
+        let Some((name, rules)) = name.zip(operation.view.lean()) else {
+            return;
+        };
+        let context = &operation.request.context;
+        let tools = self
+            .lists
+            .catalogues
+            .seen_by(ListKind::Tools, operation.view.reader());
+        let list = match tools.trusted(&operation.view) {
+            Some(list) => list,
+            None => tools.known(&operation.view, &context.trace).await,
+        };
+        let Some(lean) = list.lean(rules) else { return };
+        let Some((own, schema)) = lean.own_tool(&name) else {
+            return;
+        };
+        let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
+        let without = |added: &[u8]| {
+            let is_kept = |key: &str| key != "name" && key != "arguments";
+            rewrite_object(
+                &params,
+                |member| member.name(&params).is_none_or(|key| is_kept(&key)),
+                added,
+            )
+        };
+        let named = |name: &Json| format!("\"name\":{}", name.as_text());
+        let misfit = find_misfit(&schema, &arguments);
+        let is_search = own == OWN_TOOLS[0];
+        operation.own = misfit.map(|misfit| OwnCall::Misfit(refuse(&misfit)));
+        operation.is_indirect = !is_search;
+        if is_search || operation.own.is_some() {
+            let _ = context.noted.as_ref().map(|noted| {
+                noted.about.get_or_init(|| About {
+                    server: None,
+                    item: Some(own.into()),
+                    canary: None,
+                })
+            });
+            if operation.own.is_none() {
+                operation.own = Some(OwnCall::Find(list.clone(), arguments));
+            }
+            operation.request.params = Some(without(named(&name).as_bytes()));
+            return;
+        }
+        let target = arguments.get("name").unwrap_or_else(Json::null);
+        let mut added = named(&target);
+        if let Some(arguments) = arguments.get("arguments") {
+            added = format!("{added},\"arguments\":{}", arguments.as_text());
+        }
+        let params = without(added.as_bytes()).indexed();
+        context
+            .trace
+            .lean_tools(&target.as_str().unwrap_or_default());
+        operation.request.params = Some(params);
+    }
+
+    /// Answers a call of one of Fanlight's own tools.
+    pub(super) fn answer_own(&self, operation: &Operation, own: &OwnCall) -> Response {
+        let response = match own {
+            OwnCall::Misfit(response) => response.clone(),
+            OwnCall::Find(list, arguments) => {
+                let lean = operation.view.lean().and_then(|rules| list.lean(rules));
+                match lean {
+                    Some(lean) => find(lean, list, operation, arguments),
+                    None => refuse(&(String::new(), "is unknown".to_owned())),
+                }
+            }
+        };
+        match operation.view.topology().backends() {
+            [_] => response,
+            _ => response.from_server(std::sync::Arc::clone(&self.identity)),
+        }
+    }
+}
+
+impl Operation {
+    /// Ends a call through `call_tool` whose arguments do not fit the tool's schema.
+    pub(super) fn check_arguments(&mut self) {
+        let arguments = self
+            .request
+            .params
+            .as_ref()
+            .and_then(|it| it.get("arguments"));
+        let schema = self
+            .listed_definition()
+            .and_then(|tool| tool.get("inputSchema"));
+        if let Some(schema) = schema.filter(|_| !self.is_refused()) {
+            let arguments = arguments.unwrap_or_else(Json::empty_object);
+            let misfit = find_misfit(&schema, &arguments);
+            self.own = misfit.map(|misfit| OwnCall::Misfit(refuse(&misfit)));
+        }
+    }
+}
+
+/// The answer to `find_tools`.
+fn find(lean: &LeanList, list: &ListView, operation: &Operation, arguments: &Json) -> Response {
+    let text = |key: &str| {
+        let text = arguments.get(key)?.as_str()?.into_owned();
+        (!text.trim().is_empty()).then_some(text)
+    };
+    let (query, group) = (text("query"), text("group"));
+    let (usual, most) = LIMIT;
+    let wanted = arguments.get("limit").and_then(|limit| limit.as_i64());
+    let wanted = wanted.map_or(usual, |limit| usize::try_from(limit).unwrap_or(0));
+    let found = match group.as_deref().map(|name| (name, lean.group(name))) {
+        Some((name, None)) => {
+            let own: Vec<_> = lean.group_names().collect();
+            let expected = format!("names no group; the groups are {}", own.join(", "));
+            let misfit = ("/group".to_owned(), format!("{name:?} {expected}"));
+            return refuse(&misfit);
+        }
+        None if query.is_none() => (Vec::new(), 0),
+        group => {
+            let group = group.and_then(|(_, group)| group);
+            let lacking = list.lacking(&operation.request.context.capabilities);
+            let limit = wanted.clamp(1, most);
+            lean.find(list, query.as_deref(), group, limit, |tool| {
+                !tool.needs_any(&lacking)
+            })
+        }
+    };
+    let context = &operation.request.context;
+    context.trace.lean_tools(&names(&found.0));
+    let mut result = ObjectBuilder::new();
+    let tools = definitions(&found.0, operation, context);
+    result
+        .member("tools", &tools)
+        .integer("more", i64::try_from(found.1).unwrap_or(i64::MAX));
+    if found.0.is_empty() {
+        result.member("groups", &lean.manifest(list));
+    }
+    if wanted > most {
+        result.string("note", &format!("limit is at most {most}"));
+    }
+    let structured = result.finish();
+    let mut result = content(structured.as_text());
+    result.member("structuredContent", &structured);
+    Response::from_result(&result.finish())
+}
+
+/// The definitions of found tools, as this client's full list has them.
+fn definitions(found: &[&Entry], operation: &Operation, context: &CallContext) -> Json {
+    let taking_tasks = offered::backends_that_take_tasks(&operation.view, context);
+    let mut tools = ArrayBuilder::default();
+    for tool in found {
+        let takes_tasks = taking_tasks.contains(&tool.backend);
+        let offered = takes_tasks.then(|| task_support::optional_for_tool(&tool.visible));
+        match offered.flatten() {
+            Some(offered) => tools.push(&offered),
+            None => tools.push(&tool.visible),
+        };
+    }
+    tools.finish()
+}
+
+fn names(found: &[&Entry]) -> String {
+    let names = found.iter().filter_map(|tool| {
+        let name = tool.key.as_ref()?.as_str()?;
+        Some(name.into_owned())
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The result with text only, so far.
+fn content(text: &str) -> ObjectBuilder {
+    let mut block = ObjectBuilder::new();
+    block.string("type", "text").string("text", text);
+    let mut blocks = ArrayBuilder::default();
+    blocks.push(&block.finish());
+    let mut result = ObjectBuilder::new();
+    result.member("content", &blocks.finish());
+    result
+}
+
+/// The result for arguments that do not fit.
+fn refuse((pointer, expected): &(String, String)) -> Response {
+    let place = if pointer.is_empty() { "they" } else { pointer };
+    let text = format!("The arguments do not fit the tool's inputSchema: {place} {expected}");
+    let mut result = content(&text);
+    result.member("isError", &Json::literal("true"));
+    Response::from_result(&result.finish())
+}
