@@ -261,3 +261,73 @@ async fn check_and_diff_show_what_was_changed() {
         );
     }
 }
+
+const ODD_TOOLS: &str = r#"{"name":"plain","inputSchema":{"type":"object"}},{"name":"with.dot","inputSchema":{"type":"object"}},{"name":"hidden/one","inputSchema":{"type":"object"}}"#;
+/// The safe name of `with.dot`: it ends with the SHA-256 of server and own name.
+const SAFE_NAME: &str = "one__with_dot_3035d251";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn safe_names_are_called_and_decided_about_by_own_names() {
+    for era in [Era::Legacy, Era::Modern] {
+        let backend = server(era, Transport::Http).await;
+        backend.on("tools/list", backend.list("tools", ODD_TOOLS));
+        let entry = backend.entry_with("one", r#""tools":{"deny":["hidden/*"]}"#);
+        let safe = config(&[entry]).replacen('{', r#"{"naming":{"safe":true},"#, 1);
+        let gateway = Gateway::start(&safe).await;
+        let list = modern_request("1", "tools/list", "", "");
+        let listed = post_modern(gateway.mcp, &list).await.text().await;
+        for (name, is_listed) in [("one__plain", true), (SAFE_NAME, true), ("hidden", false)] {
+            assert_eq!(listed.contains(name), is_listed, "{name} in {listed}");
+        }
+        let session = LegacySession::open(gateway.mcp).await;
+        let params = format!(r#""name":"{SAFE_NAME}""#);
+        for (number, mut answer) in [
+            (
+                1,
+                session
+                    .post(&legacy_request("2", "tools/call", &params))
+                    .await,
+            ),
+            (
+                2,
+                post_modern(gateway.mcp, &modern_request("2", "tools/call", &params, "")).await,
+            ),
+        ] {
+            let answer = answer.text().await;
+            assert!(answer.contains(r#""content":[]"#), "{answer}");
+            let calls = backend.received("tools/call");
+            assert_eq!(calls.len(), number);
+            assert_eq!(
+                calls[number - 1].member("params.name"),
+                Some("\"with.dot\"")
+            );
+        }
+        for unknown in ["one__with.dot", "with.dot", "one__with_dot_00000000"] {
+            let call = modern_request("3", "tools/call", &format!(r#""name":"{unknown}""#), "");
+            let answer = post_modern(gateway.mcp, &call).await.text().await;
+            assert!(member(&answer, "error").is_some(), "{unknown}: {answer}");
+        }
+        assert_eq!(backend.received("tools/call").len(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_says_which_clients_refuse_a_name() {
+    let backend = server(Era::Legacy, Transport::Http).await;
+    backend.on("tools/list", backend.list("tools", ODD_TOOLS));
+    let plain = config(&[backend.entry("one")]);
+    let (succeeded, text) = command(&["check"], &plain).await;
+    assert!(succeeded, "{text}");
+    let part = r#"Gemini refuses 1 tool: "hidden/one" (has '/'); `naming: {safe: true}` makes"#;
+    assert!(text.contains(part), "{text}");
+    let safe = plain.replacen('{', r#"{"naming":{"safe":true},"#, 1);
+    let (_, text) = command(&["check"], &safe).await;
+    assert!(!text.contains(" refuses "), "{text}");
+
+    let both = plain.replacen('{', r#"{"naming":{"safe":true,"maxLength":32},"#, 1);
+    let (succeeded, text) = command(&["check"], &both).await;
+    assert!(
+        !succeeded && text.contains("`maxLength` does not go with `safe`"),
+        "{text}"
+    );
+}

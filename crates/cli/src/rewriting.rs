@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
+use fanlight_canonical::rights::{ItemFilter, ItemKind, NameForm, ServerNames, Servers};
 use fanlight_canonical::{ApprovalRule, ApprovedBy, CanaryRule};
 use fanlight_config::{
-    Approval, ApproverChoice, Argument, CanaryOptions, Config, EntryFilter, NamingStyle, Server,
-    ToolOverride,
+    Approval, ApproverChoice, Argument, CanaryOptions, Config, EntryFilter, Naming, NamingStyle,
+    Server, ToolOverride,
 };
 use fanlight_gateway::{
     ApprovalSettings, ArgumentRule, DefinitionMember, NamedServer, NamingPolicy, Rewriting,
@@ -19,9 +19,9 @@ use fanlight_protocol::json::MAX_NESTING;
 pub fn naming_policy(config: &Config) -> NamingPolicy {
     let naming = &config.naming;
     NamingPolicy {
-        always: naming.style == NamingStyle::Always,
+        always: naming.safe || naming.style == NamingStyle::Always,
         separator: naming.separator.clone(),
-        max_length: naming.max_length,
+        form: name_form(naming),
         servers: config.servers_of_clients().map(named).collect(),
     }
 }
@@ -38,8 +38,16 @@ pub fn servers_of_rules(config: &Config) -> Arc<Servers> {
     Arc::new(Servers::new(
         &all,
         &config.naming.separator,
-        config.naming.max_length,
+        name_form(&config.naming),
     ))
+}
+
+fn name_form(naming: &Naming) -> NameForm {
+    match (naming.safe_length(), naming.max_length) {
+        (Some(length), _) => NameForm::Safe(length),
+        (None, Some(length)) => NameForm::AtMost(length),
+        (None, None) => NameForm::Any,
+    }
 }
 
 fn named(server: &Server) -> NamedServer {

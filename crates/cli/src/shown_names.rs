@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fanlight_canonical::rights::NameForm;
 use fanlight_config::Config;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{NamedServer, Naming, NamingPolicy, namings};
@@ -135,14 +136,19 @@ impl NameRules {
         let NamingPolicy {
             always,
             separator,
-            max_length,
+            form,
             servers,
         } = &self.policy;
+        let (length, safe) = match form {
+            NameForm::Any => (None, false),
+            NameForm::AtMost(length) => (Some(length), false),
+            NameForm::Safe(length) => (Some(length), true),
+        };
         let server = |server: &NamedServer| json!({ "name": server.name, "prefix": server.prefix });
         let servers: Vec<_> = servers.iter().map(server).collect();
         json!({
-            "always": always, "separator": separator, "maxLength": max_length, "servers": servers,
-            "renames": self.renames,
+            "always": always, "separator": separator, "maxLength": length, "safe": safe,
+            "servers": servers, "renames": self.renames,
         })
     }
 
@@ -160,14 +166,19 @@ impl NameRules {
             .iter()
             .map(server)
             .collect::<Option<_>>()?;
-        let max_length = value["maxLength"]
+        let length = value["maxLength"]
             .as_u64()
             .and_then(|length| usize::try_from(length).ok());
+        let form = match (length, value["safe"] == true) {
+            (None, _) => NameForm::Any,
+            (Some(length), false) => NameForm::AtMost(length),
+            (Some(length), true) => NameForm::Safe(length),
+        };
         let (always, separator) = (value["always"].as_bool()?, text(&value["separator"])?);
         let policy = NamingPolicy {
             always,
             separator,
-            max_length,
+            form,
             servers,
         };
         let renames = serde_json::from_value(value["renames"].clone()).ok()?;

@@ -17,6 +17,6 @@ mod written;
 pub use filter::{ItemFilter, ItemRule};
 pub use glob::matches;
 pub use pattern::ItemKind;
-pub use spelling::{ServerNames, Servers, hash, label, shortened};
+pub use spelling::{NameForm, ServerNames, Servers, hash, label};
 pub use uri_form::{URI_FORMS, folded, is_plain, uri_forms};
 pub use written::WrittenPattern;

@@ -63,7 +63,7 @@ impl ItemPattern {
             Reading::Own => servers.bare(server, name, true).any(is_match),
             Reading::Prefixed => servers
                 .prefixed(server, name, true)
-                .any(|spelling| servers.any_matches(&spelling, is_match)),
+                .any(|spelling| servers.any_matches(&spelling, server, name, is_match)),
             Reading::Server {
                 server: of,
                 name: pattern,
@@ -93,7 +93,7 @@ impl ItemPattern {
         {
             return true;
         }
-        let is_any = |spelling: &str| servers.any_matches(spelling, is_match);
+        let is_any = |spelling: &str| servers.any_matches(spelling, server, name, is_match);
         self.kind == ItemKind::Names
             && (servers.bare(server, name, false).any(is_any)
                 || servers

@@ -3,10 +3,62 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aws_lc_rs::digest::{SHA256, digest as sha256};
+
 /// The separator before the hash of a shortened name.
 const BEFORE_HASH: char = '_';
 /// The length of a hash with its separator.
 const HASH_LENGTH: usize = 9;
+
+/// The form of the names of tools and prompts that clients see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NameForm {
+    /// Any name.
+    #[default]
+    Any,
+    /// At most this many characters. A longer name is cut and ends with a hash of the whole name.
+    AtMost(usize),
+    /// At most this many of the characters `[A-Za-z0-9_-]`. Another name is cut and ends with a hash
+    /// of the server's name and the item's own name, so no other item changes it.
+    Safe(usize),
+}
+
+impl NameForm {
+    /// The name that clients see instead of `whole`, the name with prefix of the item `own` of
+    /// `server`; `None` if it has the form.
+    pub fn replaced(self, whole: &str, server: &str, own: &str) -> Option<String> {
+        match self {
+            Self::Any => None,
+            Self::AtMost(max) => {
+                whole.char_indices().nth(max)?;
+                Some(cut(whole, max, hash(whole)))
+            }
+            Self::Safe(max) if whole.len() <= max && whole.chars().all(is_safe) => None,
+            Self::Safe(max) => {
+                let names = [server, own].join("\0");
+                let mut first = [0; 4];
+                first.copy_from_slice(&sha256(&SHA256, names.as_bytes()).as_ref()[..4]);
+                Some(cut(&label(whole), max, u32::from_be_bytes(first)))
+            }
+        }
+    }
+
+    /// Whether `name` may be a replacement, so that only the list tells whose it is.
+    pub fn may_replace(self, name: &str) -> bool {
+        let is_hash = |(_, hash): (&str, &str)| {
+            hash.len() + 1 == HASH_LENGTH && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        match self {
+            Self::Any => false,
+            Self::AtMost(max) => name.chars().nth(max.saturating_sub(1)).is_some(),
+            Self::Safe(max) => {
+                name.len() > max
+                    || !name.chars().all(is_safe)
+                    || name.rsplit_once(BEFORE_HASH).is_some_and(is_hash)
+            }
+        }
+    }
+}
 
 /// The configured names of one server.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +75,7 @@ pub struct ServerNames {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Servers {
     separator: String,
-    max_length: Option<usize>,
+    form: NameForm,
     all: BTreeMap<String, Spelling>,
 }
 
@@ -37,9 +89,8 @@ struct Spelling {
 }
 
 impl Servers {
-    /// The servers of a configuration in its order, with the separator and the greatest length of
-    /// names.
-    pub fn new(servers: &[ServerNames], separator: &str, max_length: Option<usize>) -> Self {
+    /// The servers of a configuration in its order, with the separator and form of names.
+    pub fn new(servers: &[ServerNames], separator: &str, form: NameForm) -> Self {
         let mut labels: Vec<String> = Vec::with_capacity(servers.len());
         let mut all = BTreeMap::new();
         for ServerNames {
@@ -65,7 +116,7 @@ impl Servers {
         }
         Self {
             separator: separator.to_owned(),
-            max_length,
+            form,
             all,
         }
     }
@@ -130,27 +181,32 @@ impl Servers {
         })
     }
 
-    /// Whether `name`, or its shortened form for clients, satisfies `is_match`.
-    pub(crate) fn any_matches(&self, name: &str, is_match: impl Fn(&str) -> bool) -> bool {
-        is_match(name)
+    /// Whether `spelling` of the item `name`, or its replacement for clients, satisfies `is_match`.
+    pub(crate) fn any_matches(
+        &self,
+        spelling: &str,
+        server: &str,
+        name: &str,
+        is_match: impl Fn(&str) -> bool,
+    ) -> bool {
+        is_match(spelling)
             || self
-                .max_length
-                .and_then(|max| shortened(name, max))
-                .is_some_and(|short| is_match(&short))
+                .form
+                .replaced(spelling, server, name)
+                .is_some_and(|replaced| is_match(&replaced))
     }
 }
 
 /// A server's name in the characters that common clients accept in tool names.
 pub fn label(name: &str) -> String {
     name.chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {
-                c
-            } else {
-                '_'
-            }
-        })
+        .map(|c| if is_safe(c) { c } else { '_' })
         .collect()
+}
+
+/// Whether all common clients accept the character in names of tools.
+fn is_safe(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 
 /// A label that no earlier server has. Names that differ only in characters that labels lack still
@@ -166,12 +222,10 @@ fn unique_label(name: &str, before: &[String]) -> String {
     unique
 }
 
-/// Shortens a name that is longer than `max` characters: its beginning and a hash of all of it,
-/// which is the same in each process.
-pub fn shortened(name: &str, max: usize) -> Option<String> {
-    name.char_indices().nth(max)?;
+/// The beginning of a name and a hash, together at most `max` characters.
+fn cut(name: &str, max: usize, hash: u32) -> String {
     let kept: String = name.chars().take(max.saturating_sub(HASH_LENGTH)).collect();
-    Some(format!("{kept}{BEFORE_HASH}{:08x}", hash(name)))
+    format!("{kept}{BEFORE_HASH}{hash:08x}")
 }
 
 /// The 32-bit FNV-1a hash of `name`, which is the same in every process.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use crate::rights::{ItemFilter, ItemKind, ItemRule, ServerNames, Servers, WrittenPattern};
+use crate::rights::{
+    ItemFilter, ItemKind, ItemRule, NameForm, ServerNames, Servers, WrittenPattern,
+};
 
 fn server(name: &str, prefix: Option<&str>) -> ServerNames {
     ServerNames {
@@ -15,7 +17,7 @@ fn server(name: &str, prefix: Option<&str>) -> ServerNames {
 }
 
 fn servers(all: &[ServerNames]) -> Arc<Servers> {
-    Arc::new(Servers::new(all, "__", None))
+    Arc::new(Servers::new(all, "__", NameForm::Any))
 }
 
 fn texts(patterns: &[&str]) -> Vec<String> {
@@ -208,11 +210,11 @@ proptest! {
         others in prop::collection::vec(any_server(), 0..4),
         patterns in prop::collection::vec(pattern(), 1..4),
         name in name(),
-        max_length in prop::option::of(12..20_usize),
+        form in prop_oneof![Just(NameForm::Any), (12..20_usize).prop_map(NameForm::AtMost), (12..20_usize).prop_map(NameForm::Safe)],
     ) {
         let others: Vec<_> = others.into_iter().filter(|other| other.name != one.name).collect();
-        let alone = Arc::new(Servers::new(std::slice::from_ref(&one), "__", max_length));
-        let with_others = Arc::new(Servers::new(&[vec![one.clone()], others].concat(), "__", max_length));
+        let alone = Arc::new(Servers::new(std::slice::from_ref(&one), "__", form));
+        let with_others = Arc::new(Servers::new(&[vec![one.clone()], others].concat(), "__", form));
         let decisions = |servers: &Arc<Servers>| {
             let allow = ItemFilter::new(servers, ItemKind::Names, Some(&patterns), &[]).permits(&one.name, &name);
             let deny = ItemFilter::new(servers, ItemKind::Names, None, &patterns).permits(&one.name, &name);

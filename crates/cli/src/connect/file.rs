@@ -1,11 +1,13 @@
 //! A client's file on disk, and the copy made before the first change.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Error;
 use std::path::{Path, PathBuf};
 
-use fanlight_config::client_files::{self as client_files, Client, EditError, Entry};
+use fanlight_config::client_files::{self as client_files, Client, EditError, Entry, Item};
 
+use crate::cli::NAME;
 use crate::failure::Failure;
 use crate::replace::{self, NewFile};
 
@@ -75,6 +77,16 @@ impl ClientFile {
         Ok(client_files::has(self.client, &text, name)
             .map_err(|error| self.cannot_edit(&error))?
             .is_some())
+    }
+
+    /// The names of the entries that start this program or contain `url`.
+    pub(super) fn own_names(&self, url: Option<&str>) -> Vec<String> {
+        let text = self.read(&self.path).ok().flatten().unwrap_or_default();
+        let entries = client_files::entries(self.client, &text).unwrap_or_default();
+        let own = entries
+            .into_iter()
+            .filter(|(_, entry)| leads_here(entry, url));
+        own.map(|(name, _)| name).collect()
     }
 
     /// Adds an entry to the file. Returns the path of the file's copy, if the file existed.
@@ -176,6 +188,18 @@ impl ClientFile {
                 )
             }
         })
+    }
+}
+
+/// Whether a client's entry starts this program or contains `url`.
+fn leads_here(entry: &Item, url: Option<&str>) -> bool {
+    match entry {
+        Item::Text(text) => {
+            Some(text.as_str()) == url || Path::new(text).file_stem() == Some(OsStr::new(NAME))
+        }
+        Item::List(items) => items.iter().any(|item| leads_here(item, url)),
+        Item::Map(members) => members.iter().any(|(_, item)| leads_here(item, url)),
+        Item::Null | Item::Flag(_) | Item::Number(_) => false,
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use fanlight_config::client_files::{Client, Credential, Entry, Places, Reach, System};
-use fanlight_config::scheme;
+use fanlight_config::{Config, ListenAddress, scheme};
 use serde_json::{Value, json};
 
 use crate::cli::{CommonArgs, ConnectArgs, NAME};
@@ -169,7 +169,7 @@ fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target, Failure>
         });
     }
     let loaded = match config.is_empty() {
-        true => fanlight_config::Config::default(),
+        true => Config::default(),
         false => match fanlight_config::load_all(&config, &|name| std::env::var(name).ok()) {
             Ok(loaded) => loaded.config,
             // The values of missing variables are not needed here.
@@ -179,25 +179,40 @@ fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target, Failure>
                         errors,
                     )));
                 }
-                None => fanlight_config::Config::default(),
+                None => Config::default(),
             },
         },
     };
-    let base = match (&loaded.public_url, &loaded.listen) {
-        (Some(url), _) => Some(url.clone()),
-        (None, fanlight_config::ListenAddress::Ip(address)) => {
-            Some(format!("{}://{address}", scheme(&loaded.tls)))
-        }
-        (None, fanlight_config::ListenAddress::Unix(_)) => None,
-    };
-    let url = base
-        .filter(|_| !args.stdio)
-        .map(|base| base + loaded.shown_path());
+    let url = url_of(&loaded).filter(|_| !args.stdio);
     Ok(Target {
         url,
         needs_token: loaded.auth.methods().is_some(),
         config,
     })
+}
+
+/// The URL of the endpoint that clients are connected to, if it is reached over TCP.
+fn url_of(config: &Config) -> Option<String> {
+    let base = match (&config.public_url, &config.listen) {
+        (Some(url), _) => url.clone(),
+        (None, ListenAddress::Ip(address)) => format!("{}://{address}", scheme(&config.tls)),
+        (None, ListenAddress::Unix(_)) => return None,
+    };
+    Some(base + config.shown_path())
+}
+
+/// The longest name that an entry for this gateway has in a client's file, and the client.
+pub fn longest_entry(config: &Config) -> Option<(Client, String)> {
+    let places = Places::new(System::current(), &|name| std::env::var(name).ok())?;
+    let url = url_of(config);
+    let names = |client: Client| {
+        let project = client.project_files().iter().map(PathBuf::from);
+        let files = places.of_user(client).into_iter().chain(project);
+        let names = files.flat_map(|path| ClientFile::new(client, path).own_names(url.as_deref()));
+        names.map(move |name| (client, name)).collect::<Vec<_>>()
+    };
+    let all = Client::ALL.into_iter().flat_map(names);
+    all.max_by_key(|(_, name)| name.len())
 }
 
 fn print(args: &ConnectArgs, client: Client, file: &str, entry: &Entry) -> Result<(), Failure> {

@@ -4,6 +4,7 @@ use crate::settings::Secret;
 use serde_json::{Map, Value, json};
 
 use crate::definition::{Form, Visible};
+use crate::document::Node;
 use crate::option::fields::Fields;
 use crate::option::kind::{Choice, Flag, Kind, Maybe, Parsed, Range, checked, count};
 use crate::option::map::JsonText;
@@ -34,6 +35,12 @@ options! {
         /// The maximum number of characters of a name; a longer one ends with a hash of the whole
         /// name. Default: no limit.
         "maxLength" => max_length: Option<usize> = None, Maybe(LENGTH), example "# 64";
+        /// Names that every known client accepts: letters, digits, `_` and `-`, and at most 64
+        /// characters with the client's own text. Another name is cut and ends with a hash of the
+        /// server's name and its own name. Implies `style: always`.
+        "safe" => safe: bool = false, Flag;
+        /// The number of characters that clients add to a safe name, such as `mcp__fanlight__`.
+        "reserve" => reserve: usize = 15, count(0, 48);
     }
 }
 
@@ -87,6 +94,28 @@ pub enum Argument {
 
 const STYLE: Choice<NamingStyle> =
     Choice(&[("auto", NamingStyle::Auto), ("always", NamingStyle::Always)]);
+
+/// The longest name that all known clients accept, with the text that they add.
+const LONGEST: usize = 64;
+
+impl Naming {
+    /// The greatest length of a safe name, if names are to be safe.
+    pub fn safe_length(&self) -> Option<usize> {
+        self.safe.then(|| LONGEST - self.reserve)
+    }
+
+    /// Reports options that contradict each other.
+    pub(crate) fn check(&self, reader: &mut Reader<'_>, node: &Node) {
+        if let Some(length) = node.field("maxLength").filter(|_| self.safe) {
+            let help = "remove `maxLength`, and set `reserve` to what your clients add to names";
+            reader.error(
+                length.span,
+                "`maxLength` does not go with `safe`, which has its own length",
+                help,
+            );
+        }
+    }
+}
 
 /// The range of the length: a shorter name would be little more than a hash.
 const LENGTH: Range<usize> = count(16, 1024);

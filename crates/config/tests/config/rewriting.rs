@@ -123,21 +123,31 @@ fn naming_is_off_unless_written() {
         style: NamingStyle::Auto,
         separator: "__".to_owned(),
         max_length: None,
+        safe: false,
+        reserve: 15,
     };
     assert_eq!(naming(""), default);
+    assert_eq!(default.safe_length(), None);
+    let safe = naming("naming: {safe: true, reserve: 14}");
+    assert_eq!(safe.safe_length(), Some(50));
     let written = naming("naming: {style: always, separator: \"-\", maxLength: 64}");
     assert_eq!(
         written,
         Naming {
             style: NamingStyle::Always,
             separator: "-".to_owned(),
-            max_length: Some(64)
+            max_length: Some(64),
+            ..default
         }
     );
     for (lines, error) in [
         (
             "naming: {style: never}",
             "1:17 `never` is not a value of `style`",
+        ),
+        (
+            "naming: {safe: true, maxLength: 64}",
+            "1:33 `maxLength` does not go with `safe`, which has its own length",
         ),
         (
             "naming: {separator: \"\"}",

@@ -14,7 +14,7 @@ use super::pages::{self, Pages};
 use super::shown::{Collision, Shown};
 use super::snapshot::{Entry, InvalidEntry, Part, Snapshot, UnknownName, UnreadableEntry, find_in};
 use crate::merge::{self, Contribution, Except, Merged};
-use crate::topology::{self, BackendId, Filtered, View};
+use crate::topology::{BackendId, Filtered, View};
 use crate::uri_places as places;
 
 /// A merged list as one endpoint shows it.
@@ -393,18 +393,6 @@ impl ListView {
             .filter(|contribution| contribution.outcome != Outcome::Ok);
         failed
             .map(|contribution| (contribution.backend.clone(), contribution.outcome))
-            .collect()
-    }
-
-    /// The reasons why common clients would reject some of the tool names.
-    pub fn name_objections(&self) -> Vec<String> {
-        if self.whole.kind != Some(ListKind::Tools) {
-            return Vec::new();
-        }
-        let keys = self
-            .entries()
-            .filter_map(|entry| entry.key.as_ref()?.as_str());
-        keys.filter_map(|name| topology::client_objection(&name))
             .collect()
     }
 

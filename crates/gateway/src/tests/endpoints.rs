@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
+use fanlight_canonical::rights::{ItemFilter, ItemKind, NameForm, ServerNames, Servers};
 use fanlight_canonical::{
     Call, CallContext, Caller, Endpoint, Holder, Interest, Principal, ServerMessages, SessionKey,
 };
@@ -24,7 +24,11 @@ fn filter(allow: Option<&[&str]>, deny: &[&str], kind: ItemKind) -> Option<ItemF
         name: name.to_owned(),
         ..ServerNames::default()
     };
-    let servers = Arc::new(Servers::new(&["a", "b", "c"].map(named), "__", None));
+    let servers = Arc::new(Servers::new(
+        &["a", "b", "c"].map(named),
+        "__",
+        NameForm::Any,
+    ));
     Some(ItemFilter::new(
         &servers,
         kind,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
+use fanlight_canonical::rights::{ItemFilter, ItemKind, NameForm, ServerNames, Servers};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, BackendTraits, Call, CallContext,
     Caller, Decidable as _, Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver,
@@ -579,7 +579,7 @@ pub(super) fn offering(server: &str, allow: Option<&[&str]>, deny: &[&str]) -> O
         name: server.to_owned(),
         ..ServerNames::default()
     };
-    let servers = Arc::new(Servers::new(&[names], "__", None));
+    let servers = Arc::new(Servers::new(&[names], "__", NameForm::Any));
     Some(
         ItemFilter::new(
             &servers,

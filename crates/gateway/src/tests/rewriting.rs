@@ -5,6 +5,8 @@ use fanlight_canonical::{Endpoint, Parent, Rewritten};
 use fanlight_protocol::Json;
 use proptest::prelude::*;
 
+use fanlight_canonical::rights::NameForm;
+
 use super::fake::*;
 use crate::catalogue::ListKind;
 use crate::{ArgumentRule, BackendEntry, DefinitionMember, NamingPolicy, Rewriting};
@@ -426,7 +428,7 @@ async fn names_of_one_backend_have_a_prefix_in_style_always() {
 async fn shortened_names_are_called_and_told_apart() {
     let tools = r#""result":{"tools":[{"name":"a_rather_long_name_one"},{"name":"a_rather_long_name_two"},{"name":"short"}]}"#;
     let policy = NamingPolicy {
-        max_length: Some(20),
+        form: NameForm::AtMost(20),
         ..NamingPolicy::default()
     };
     let scene = |policy| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
+use fanlight_canonical::rights::{ItemFilter, ItemKind, NameForm, ServerNames, Servers};
 use fanlight_canonical::{CallContext, Caller, Endpoint, Holder, Principal};
 use proptest::prelude::*;
 
@@ -62,7 +62,7 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
         .iter()
         .map(|(server, _)| server.names.clone())
         .collect();
-    let all = Arc::new(Servers::new(&names, "__", None));
+    let all = Arc::new(Servers::new(&names, "__", NameForm::Any));
     let named = |names: &ServerNames| NamedServer {
         name: names.name.clone(),
         prefix: names.prefix.clone(),

@@ -32,7 +32,6 @@ use crate::list_kind::{ListKind, ListStore};
 
 pub use endpoint::{EndpointEntry, LeanRules};
 pub(crate) use endpoint::{Endpoints, Filtered};
-pub(crate) use naming::client_objection;
 pub use naming::{NamedServer, Naming, NamingPolicy, namings};
 pub(crate) use reader::Reader;
 pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};

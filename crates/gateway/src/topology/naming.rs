@@ -3,19 +3,16 @@
 //!
 //! With one server nothing is renamed. With several, tools and prompts become `<server>__<name>`,
 //! unless the configuration gives another prefix. The configuration may also rename single tools
-//! and prompts, and limit the length of names. URIs stay as they are. If an earlier server claims
+//! and prompts, and limit the form of names. URIs stay as they are. If an earlier server claims
 //! the same URI, the resource gets an alias (`alias`).
 
 use std::collections::HashMap;
 
 use fanlight_canonical::Rewritten;
-use fanlight_canonical::rights::{label, shortened};
+use fanlight_canonical::rights::{NameForm, label};
 use fanlight_protocol::json::{Json, quote};
 
 use super::alias;
-
-/// The longest tool name that common clients accept, in characters.
-const MAX_CLIENT_NAME: usize = 64;
 
 /// How clients' names are made from the servers' names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +21,8 @@ pub struct NamingPolicy {
     pub always: bool,
     /// The text between the server's name and the tool's name.
     pub separator: String,
-    /// The most characters in a name for clients; longer names are shortened.
-    pub max_length: Option<usize>,
+    /// The form of names for clients.
+    pub form: NameForm,
     /// All servers of the configuration in its order, with their prefixes. Disabled servers count
     /// too, so that names stay the same when one is disabled. Servers that are missing here come
     /// after them.
@@ -46,7 +43,7 @@ impl Default for NamingPolicy {
         Self {
             always: false,
             separator: "__".to_owned(),
-            max_length: None,
+            form: NameForm::Any,
             servers: Vec::new(),
         }
     }
@@ -55,11 +52,12 @@ impl Default for NamingPolicy {
 /// How one server's names are translated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
+    server: String,
     prefix: String,
     /// The server's label in aliases of URIs.
     alias_label: String,
     renames: Renames,
-    max_length: Option<usize>,
+    form: NameForm,
 }
 
 /// The names that the configuration gives to single tools and prompts.
@@ -105,17 +103,18 @@ pub fn namings(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<
         None if has_default => format!("{label}{}", policy.separator),
         None => String::new(),
     };
-    let naming = |configured: Option<&str>, label: &str, alias_label: String| Naming {
+    let naming = |server: &str, configured: Option<&str>, label: &str, alias_label| Naming {
+        server: server.to_owned(),
         prefix: prefix(configured, label),
         alias_label,
         renames: Renames::default(),
-        max_length: policy.max_length,
+        form: policy.form,
     };
     let labelled = labels.iter().zip(alias_labels);
     backends
         .iter()
         .zip(labelled)
-        .map(|((_, prefix), (label, alias))| naming(*prefix, label, alias))
+        .map(|((server, prefix), (label, alias))| naming(server, *prefix, label, alias))
         .collect()
 }
 
@@ -160,7 +159,7 @@ impl Naming {
 
     /// Whether names pass unchanged.
     pub fn is_identity(&self) -> bool {
-        self.prefix.is_empty() && self.max_length.is_none() && !self.renames_any()
+        self.prefix.is_empty() && self.form == NameForm::Any && !self.renames_any()
     }
 
     /// Whether any tool or prompt is renamed.
@@ -211,12 +210,16 @@ impl Naming {
         };
         let own = new.map_or_else(|| original.clone(), |new| Json::string(new));
         let whole = self.prefixed(own);
-        let short = self
-            .max_length
-            .and_then(|max| shortened(&whole.as_str()?, max));
-        let rewritten = Rewritten::NAME.when(new.is_some() || short.is_some());
+        let replaced = match self.form {
+            NameForm::Any => None,
+            form => whole
+                .as_str()
+                .zip(original.as_str())
+                .and_then(|(whole, original)| form.replaced(&whole, &self.server, &original)),
+        };
+        let rewritten = Rewritten::NAME.when(new.is_some() || replaced.is_some());
         VisibleName {
-            key: short.map_or(whole, |short| Json::string(&short)),
+            key: replaced.map_or(whole, |name| Json::string(&name)),
             rewritten,
         }
     }
@@ -239,11 +242,7 @@ impl Naming {
         let own = visible
             .strip_prefix(&self.prefix)
             .filter(|own| !own.is_empty())?;
-        // A name of the greatest length may be shortened, and a longer one cannot exist.
-        if self
-            .max_length
-            .is_some_and(|max| visible.chars().nth(max.saturating_sub(1)).is_some())
-        {
+        if self.form.may_replace(visible) {
             return None;
         }
         match self.renames.by_new.get(own) {
@@ -267,21 +266,6 @@ impl Naming {
     pub fn unalias(&self, uri: &str) -> Option<String> {
         alias::original(&self.alias_label, uri)
     }
-}
-
-/// The reason why common clients would reject a tool's name, if they would.
-pub(crate) fn client_objection(name: &str) -> Option<String> {
-    if name.chars().count() > MAX_CLIENT_NAME {
-        return Some(format!(
-            "{name:?} is longer than {MAX_CLIENT_NAME} characters"
-        ));
-    }
-    let odd = name
-        .chars()
-        .find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-')));
-    odd.map(|odd| {
-        format!("{name:?} has {odd:?}; common clients take only letters, digits, `_` and `-`")
-    })
 }
 
 #[cfg(test)]
@@ -343,7 +327,6 @@ mod tests {
         let policy = NamingPolicy {
             always: true,
             separator: "-".to_owned(),
-            max_length: None,
             ..NamingPolicy::default()
         };
         let naming = naming(&policy, &[]);
@@ -391,7 +374,7 @@ mod tests {
     #[test]
     fn long_names_are_shortened_by_a_stable_hash() {
         let policy = NamingPolicy {
-            max_length: Some(16),
+            form: NameForm::AtMost(16),
             ..NamingPolicy::default()
         };
         let naming = naming(&policy, &[]);
@@ -417,9 +400,25 @@ mod tests {
     }
 
     #[test]
-    fn client_objection_names_what_clients_reject() {
-        assert!(client_objection("a_B-9").is_none());
-        assert!(client_objection("a.b").is_some());
-        assert!(client_objection(&"a".repeat(65)).is_some());
+    fn safe_name_depends_on_its_server_and_own_name_alone() {
+        let policy = NamingPolicy {
+            form: NameForm::Safe(24),
+            ..NamingPolicy::default()
+        };
+        let all = &namings(&[("a", None), ("b", Some("b.")), ("c", Some(""))], &policy);
+        let visible = |naming: &Naming, name: &str| {
+            let key = naming.visible(&Json::string(name));
+            key.as_str().unwrap().into_owned()
+        };
+        assert_eq!(visible(&all[0], "short-name_1"), "a__short-name_1");
+        assert_eq!(all[0].original("a__short-name_1"), Some("short-name_1"));
+        // Clients keep names, so these must not change with a release.
+        assert_eq!(visible(&all[0], "x.y"), "a__x_y_7ace4eaa");
+        assert_eq!(visible(&all[0], "x/y"), "a__x_y_f723596c");
+        assert_eq!(visible(&all[1], "x"), "b_x_e1707ddf");
+        assert_eq!(visible(&all[2], &"é".repeat(30)), "________________65e261eb");
+        for name in ["a__x_y_00000000", "a__x.y"] {
+            assert_eq!(all[0].original(name), None, "only the list knows {name}");
+        }
     }
 }

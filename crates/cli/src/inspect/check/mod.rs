@@ -224,6 +224,13 @@ impl Checked {
         }
         checked.intended.extend(users.key());
         checked.warnings.extend(names::unknown_arguments(&lists));
+        let tools = ListKind::ALL
+            .iter()
+            .position(|kind| *kind == ListKind::Tools);
+        let tools = tools.and_then(|at| lists.get(at));
+        checked
+            .warnings
+            .extend(tools.iter().flat_map(|list| names::refused(list, config)));
         let known = KnownLists::of(gateway);
         checked.warnings.extend(unmatched::warnings(config, &known));
         checked.warnings.extend(

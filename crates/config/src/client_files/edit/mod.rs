@@ -92,6 +92,16 @@ pub fn has(client: Client, text: &str, name: &str) -> Result<Option<Item>, EditE
     Ok(servers.and_then(|servers| find(servers, name)).map(item))
 }
 
+/// The names of all entries with their values.
+pub fn entries(client: Client, text: &str) -> Result<Vec<(String, Item)>, EditError> {
+    let root = parse(client, text)?;
+    let servers = at(&root, &section(client, &root));
+    Ok(match servers.map(item) {
+        Some(Item::Map(entries)) => entries,
+        _ => Vec::new(),
+    })
+}
+
 fn parse(client: Client, text: &str) -> Result<Node, EditError> {
     let syntax = match client.language() {
         Language::Json => Syntax::Json,
