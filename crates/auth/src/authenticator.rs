@@ -200,18 +200,19 @@ impl Methods {
                 "credentials of this kind are not accepted".into(),
             )))
         };
-        Some(match bearer.is_key() {
-            true => match self
+        Some(if bearer.is_key() {
+            match self
                 .keys
                 .as_ref()
                 .filter(|_| bearer.scheme() == Scheme::Bearer)
             {
                 Some(keys) => Authentication::Ready(keys.identity(bearer.expose())),
                 None => unknown(),
-            },
-            false => self.tokens.as_ref().map_or_else(unknown, |tokens| {
+            }
+        } else {
+            self.tokens.as_ref().map_or_else(unknown, |tokens| {
                 Arc::clone(tokens).authenticate(bearer, credentials)
-            }),
+            })
         })
     }
 }
@@ -300,11 +301,12 @@ fn at_endpoint(
     endpoint: &str,
 ) -> Result<Arc<Identity>, Denial> {
     let identity = outcome?;
-    match identity.may_use(endpoint) {
-        true => Ok(identity),
-        false => Err(Denial::Forbidden(
+    if identity.may_use(endpoint) {
+        Ok(identity)
+    } else {
+        Err(Denial::Forbidden(
             "these credentials are for other endpoints".into(),
-        )),
+        ))
     }
 }
 

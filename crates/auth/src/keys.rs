@@ -144,9 +144,10 @@ impl Keys {
         }
         let unknown = || Denial::Invalid("this key is unknown, or has been revoked".into());
         let identity = self.0.get(&digest(key)).ok_or_else(unknown)?;
-        match identity.validity.holds_at(SystemTime::now()) {
-            true => Ok(Arc::clone(identity)),
-            false => Err(Denial::Invalid("this key has expired".into())),
+        if identity.validity.holds_at(SystemTime::now()) {
+            Ok(Arc::clone(identity))
+        } else {
+            Err(Denial::Invalid("this key has expired".into()))
         }
     }
 }

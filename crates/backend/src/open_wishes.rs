@@ -92,12 +92,9 @@ impl OpenWishes {
             let Some(listen) = session.filter(|listen| listen.context.caller == *caller) else {
                 continue;
             };
-            let mut params = ObjectBuilder::new();
-            params.string("elicitationId", id);
-            let complete = Notification::new(
-                Method::from_name(ELICITATION_COMPLETE),
-                Some(&params.finish()),
-            );
+            let params = ObjectBuilder::new().string("elicitationId", id).finish();
+            let complete =
+                Notification::new(Method::from_name(ELICITATION_COMPLETE), Some(&params));
             let _ = listen
                 .messages
                 .try_send(ServerMessage::Notification(complete));

@@ -164,10 +164,9 @@ impl ProcessLog {
             last.reverse();
             last
         };
-        let (stderr, stdout) = (last(ProcessStream::Stderr), last(ProcessStream::Stdout));
         FailureDetails {
-            stderr,
-            stdout,
+            stderr: last(ProcessStream::Stderr),
+            stdout: last(ProcessStream::Stdout),
             ..FailureDetails::default()
         }
     }

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use crate::identity::Principal;
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Era, Json, Method, RpcError, TaskDialect, capability, code};
 use fanlight_telemetry::Parent;
@@ -26,6 +25,13 @@ pub struct Call {
     pub context: Arc<CallContext>,
     /// Takes the messages that the server sends for this request before its response.
     pub messages: ServerMessages,
+}
+
+impl Call {
+    /// The member `key` of `params`.
+    pub fn param(&self, key: &str) -> Option<Json> {
+        self.params.as_ref()?.get(key)
+    }
 }
 
 /// The properties of a call's client that the edges need.
@@ -91,11 +97,9 @@ pub struct About {
 
 /// The error for a request that an operator has cancelled.
 pub fn cancelled_by_operator() -> RpcError {
-    let mut data = ObjectBuilder::new();
-    data.member("mayHaveRun", &Json::literal("true"));
     let message =
         "an operator of this gateway has cancelled the request; it may have been carried out";
-    RpcError::new(code::CANCELLED_BY_OPERATOR, message).with_data(data.finish())
+    RpcError::new(code::CANCELLED_BY_OPERATOR, message).may_have_run(true)
 }
 
 impl CallContext {

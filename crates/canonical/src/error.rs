@@ -185,37 +185,24 @@ fn hint(status: u16) -> &'static str {
     }
 }
 
-/// The outcome of a server in a merged answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The server contributed.
-    Ok,
-    /// The server took too long.
-    Timeout,
-    /// The server is starting for the first time.
-    Starting,
-    /// The server requires other credentials.
-    Unauthorized,
-    /// The server requires the user to sign in.
-    SignInNeeded,
-    /// The server cannot be reached.
-    Unreachable,
-    /// The server answered with an error or with nothing usable.
-    Error,
-}
-
-impl Outcome {
-    /// The outcome's name on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Timeout => "timeout",
-            Self::Starting => "starting",
-            Self::Unauthorized => "unauthorized",
-            Self::SignInNeeded => "sign_in_needed",
-            Self::Unreachable => "unreachable",
-            Self::Error => "error",
-        }
+fanlight_protocol::named! {
+    /// The outcome of a server in a merged answer.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Outcome {
+        /// The server contributed.
+        Ok = "ok",
+        /// The server took too long.
+        Timeout = "timeout",
+        /// The server is starting for the first time.
+        Starting = "starting",
+        /// The server requires other credentials.
+        Unauthorized = "unauthorized",
+        /// The server requires the user to sign in.
+        SignInNeeded = "sign_in_needed",
+        /// The server cannot be reached.
+        Unreachable = "unreachable",
+        /// The server answered with an error or with nothing usable.
+        Error = "error",
     }
 }
 

@@ -85,76 +85,50 @@ impl AmbiguousArguments {
     }
 }
 
-/// An action of a client with an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PolicyAction {
-    /// The client calls a tool.
-    Call,
-    /// The client gets a prompt.
-    Get,
-    /// The client reads a resource, or a directory of resources.
-    Read,
-    /// The client gets a skill.
-    GetSkill,
-    /// The client completes an argument of a prompt or template.
-    Complete,
-    /// The client subscribes to a resource.
-    Subscribe,
-    /// The user signs in at a server, or deposits a key for it.
-    SignIn,
-    /// The client sends a method or notification that Fanlight does not know.
-    Send,
-    /// The client sees the item in lists.
-    List,
-}
-
-impl PolicyAction {
-    /// All actions.
-    pub const ALL: [Self; 9] = [
-        Self::Call,
-        Self::Get,
-        Self::Read,
-        Self::GetSkill,
-        Self::Complete,
-        Self::Subscribe,
-        Self::SignIn,
-        Self::Send,
-        Self::List,
-    ];
-
-    /// The action's name in policies.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Call => "call",
-            Self::Get => "get",
-            Self::Read => "read",
-            Self::GetSkill => "getSkill",
-            Self::Complete => "complete",
-            Self::Subscribe => "subscribe",
-            Self::SignIn => "signIn",
-            Self::Send => "send",
-            Self::List => "list",
-        }
+fanlight_protocol::named! {
+    /// An action of a client with an item.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum PolicyAction {
+        /// The client calls a tool.
+        Call = "call",
+        /// The client gets a prompt.
+        Get = "get",
+        /// The client reads a resource, or a directory of resources.
+        Read = "read",
+        /// The client gets a skill.
+        GetSkill = "getSkill",
+        /// The client completes an argument of a prompt or template.
+        Complete = "complete",
+        /// The client subscribes to a resource.
+        Subscribe = "subscribe",
+        /// The user signs in at a server, or deposits a key for it.
+        SignIn = "signIn",
+        /// The client sends a method or notification that Fanlight does not know.
+        Send = "send",
+        /// The client sees the item in lists.
+        List = "list",
     }
 }
 
-/// The kinds of items that policies decide about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PolicyKind {
-    /// A tool, by its name.
-    Tool,
-    /// A prompt, by its name.
-    Prompt,
-    /// A resource, by its URI.
-    Resource,
-    /// A template of resources, by the text of the template.
-    Template,
-    /// A skill, by its URI.
-    Skill,
-    /// A method or notification that Fanlight does not know, by its name.
-    Method,
-    /// A server, by its name in the configuration.
-    Server,
+fanlight_protocol::named! {
+    /// The kinds of items that policies decide about.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum PolicyKind {
+        /// A tool, by its name.
+        Tool = "Tool",
+        /// A prompt, by its name.
+        Prompt = "Prompt",
+        /// A resource, by its URI.
+        Resource = "Resource",
+        /// A template of resources, by the text of the template.
+        Template = "Template",
+        /// A skill, by its URI.
+        Skill = "Skill",
+        /// A method or notification that Fanlight does not know, by its name.
+        Method = "Method",
+        /// A server, by its name in the configuration.
+        Server = "Server",
+    }
 }
 
 impl PolicyKind {
@@ -187,19 +161,6 @@ impl PolicyKind {
             Self::Skill => PolicyAction::GetSkill,
             Self::Method => PolicyAction::Send,
             Self::Server => PolicyAction::SignIn,
-        }
-    }
-
-    /// The kind's name in policies.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tool => "Tool",
-            Self::Prompt => "Prompt",
-            Self::Resource => "Resource",
-            Self::Template => "Template",
-            Self::Skill => "Skill",
-            Self::Method => "Method",
-            Self::Server => "Server",
         }
     }
 }

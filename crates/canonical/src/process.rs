@@ -43,21 +43,13 @@ pub struct ProcessLine {
     pub text: Arc<str>,
 }
 
-/// A stream that a process writes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessStream {
-    /// Standard error.
-    Stderr,
-    /// Standard output, for a line that was not a message.
-    Stdout,
-}
-
-impl ProcessStream {
-    /// The stream's name in the operators' API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stderr => "stderr",
-            Self::Stdout => "stdout",
-        }
+fanlight_protocol::named! {
+    /// A stream that a process writes to.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProcessStream {
+        /// Standard error.
+        Stderr = "stderr",
+        /// Standard output, for a line that was not a message.
+        Stdout = "stdout",
     }
 }

@@ -82,13 +82,8 @@ impl SentAs {
     #[must_use]
     pub fn rename(self, notification: &Notification) -> Option<Notification> {
         let number = |number: i64| Json::parse(number.to_string().into(), 1).ok();
-        let names = |member: &str| {
-            notification
-                .params()
-                .is_some_and(|params| params.peek(member).is_some())
-        };
         let renamed = notification.with_param("requestId", &number(self.id)?);
-        if !names("progressToken") {
+        if notification.param("progressToken").is_none() {
             return Some(renamed);
         }
         Some(renamed.with_param("progressToken", &number(self.token?)?))

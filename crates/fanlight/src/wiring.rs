@@ -93,13 +93,15 @@ pub(crate) fn backend_settings(
             .count()
             > 1,
         timeouts: BackendTimeouts {
-            connect: match is_process {
-                true => config.timeouts.connect,
-                false => server.start_timeout.unwrap_or(config.timeouts.connect),
+            connect: if is_process {
+                config.timeouts.connect
+            } else {
+                server.start_timeout.unwrap_or(config.timeouts.connect)
             },
-            start: server.start_timeout.unwrap_or(match is_process {
-                true => config.timeouts.connect.max(PROCESS_START),
-                false => config.timeouts.connect,
+            start: server.start_timeout.unwrap_or(if is_process {
+                config.timeouts.connect.max(PROCESS_START)
+            } else {
+                config.timeouts.connect
             }),
             call: server.timeout,
             session_idle: limit("backendSessionIdle", config.timeouts.session_idle),
@@ -119,9 +121,10 @@ pub(crate) fn backend_settings(
             } else {
                 server.concurrency + max_suspended_calls()
             },
-            message_bytes: match is_mirror && !is_canary {
-                true => message_bytes.min(MIRROR_MESSAGE),
-                false => message_bytes,
+            message_bytes: if is_mirror && !is_canary {
+                message_bytes.min(MIRROR_MESSAGE)
+            } else {
+                message_bytes
             },
             spare_bytes: budgets(config).spare,
             task_bytes: budgets(config).tasks,

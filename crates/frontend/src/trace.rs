@@ -24,10 +24,7 @@ pub(crate) fn begin(
     endpoint: &Endpoint,
     facts: &TransportFacts<'_>,
 ) -> ServerSpan {
-    let meta = request
-        .params
-        .as_ref()
-        .and_then(|params| params.get("_meta"));
+    let meta = request.param("_meta");
     let subject = Subject::of(&request.method, request.params.as_ref());
     begin_of(settings, request, &subject, meta.as_ref(), endpoint, facts)
 }

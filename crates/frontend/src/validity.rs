@@ -4,8 +4,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::identity::{Identity, Source};
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, RpcError, code};
+use fanlight_protocol::{RpcError, code};
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -102,12 +101,10 @@ pub(crate) fn request_ended(ended: Ended) -> RpcError {
         Ended::Expired => "have expired",
         Ended::Revoked => "have been revoked",
     };
-    let mut data = ObjectBuilder::new();
-    data.member("mayHaveRun", &Json::literal("true"));
     let message = format!(
         "the credentials of the request {how} while it was running; it may have been carried out"
     );
-    RpcError::new(code::NOT_AUTHENTICATED, message).with_data(data.finish())
+    RpcError::new(code::NOT_AUTHENTICATED, message).may_have_run(true)
 }
 
 #[cfg(test)]

@@ -64,10 +64,7 @@ fn shared(servers: &[Json]) -> HashSet<String> {
 /// served.
 pub(crate) fn promised(all: Json, servers: &[Json]) -> Json {
     let shared = shared(servers);
-    let place = all
-        .members()
-        .find(|member| member.is(&all, "extensions"))
-        .map(|member| member.value);
+    let place = all.place("extensions");
     let Some(place) = place.filter(|_| !shared.is_empty()) else {
         return all;
     };

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use fanlight_canonical::{BackendError, Outcome, PolicyKind, SignInWish};
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
-use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
+use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::{RpcError, code};
 
 /// The error for a request that `backend` did not answer.
@@ -23,70 +23,56 @@ pub fn no_answer(backend: &str, error: &BackendError) -> RpcError {
     } else {
         "the request was not carried out and can be sent again"
     };
-    let mut data = ObjectBuilder::new();
-    data.string("backend", backend)
-        .string("outcome", error.outcome().as_str())
-        .member(
-            "mayHaveRun",
-            &Json::literal(if error.may_have_run() {
-                "true"
-            } else {
-                "false"
-            }),
-        );
-    if let Some(pause) = error.retry_after() {
-        data.integer(
-            "retryAfterMs",
-            i64::try_from(pause.as_millis()).unwrap_or(i64::MAX),
-        );
+    let message = format!("server {backend:?} {}; {retry}", error.for_clients());
+    let told = RpcError::new(code, message)
+        .with("backend", &Json::string(backend))
+        .with("outcome", &Json::string(error.outcome().as_str()))
+        .may_have_run(error.may_have_run());
+    match error.retry_after() {
+        Some(pause) => {
+            let pause = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
+            told.with("retryAfterMs", &Json::integer(pause))
+        }
+        None => told,
     }
-    RpcError::new(
-        code,
-        format!("server {backend:?} {}; {retry}", error.for_clients()),
-    )
-    .with_data(data.finish())
 }
 
 /// The error for a request that needs the user to sign in first (2025-11-25 client/elicitation, URL
 /// Elicitation Required Error). The message contains the link too, for clients that show only the
 /// message.
 fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
-    let mut data = ObjectBuilder::new();
+    let named = Json::string(backend);
     let Some(url) = &wish.url else {
-        data.string("backend", backend);
         let message = format!(
             "{}, and send the request again; it was not carried out",
             wish.message
         );
-        return RpcError::new(code::BACKEND_UNAVAILABLE, message).with_data(data.finish());
+        return RpcError::new(code::BACKEND_UNAVAILABLE, message).with("backend", &named);
     };
-    let mut elicitation = ObjectBuilder::new();
-    elicitation
+    let elicitation = ObjectBuilder::new()
         .string("mode", "url")
         .string("elicitationId", &wish.id)
         .string("url", url)
-        .string("message", &wish.message);
-    let mut elicitations = ArrayBuilder::default();
-    elicitations.push(&elicitation.finish());
-    data.member("elicitations", &elicitations.finish())
-        .string("backend", backend);
+        .string("message", &wish.message)
+        .finish();
     let message = format!(
         "{}: open {url} and send the request again; it was not carried out",
         wish.message
     );
-    RpcError::new(code::URL_ELICITATION_REQUIRED, message).with_data(data.finish())
+    RpcError::new(code::URL_ELICITATION_REQUIRED, message)
+        .with("elicitations", &Json::array([elicitation]))
+        .with("backend", &named)
 }
 
 /// The error for a request that needs a sign-in which the policy does not permit this client.
 pub fn no_sign_in(backend: &str) -> RpcError {
-    let mut data = ObjectBuilder::new();
-    data.string("backend", backend)
-        .member("mayHaveRun", &Json::literal("false"));
     let message = format!(
         "server {backend:?} requires its user to sign in, which the policy of this gateway does not permit this client; \
          the request was not carried out"
     );
-    RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
+    RpcError::new(code::NOT_PERMITTED, message)
+        .with("backend", &Json::string(backend))
+        .may_have_run(false)
 }
 
 /// Adapts the error to a client with these `capabilities`. A client that cannot open a page for its
@@ -97,11 +83,11 @@ pub fn as_client_is_told(error: RpcError, capabilities: &Json) -> RpcError {
     {
         return error;
     }
-    let mut data = ObjectBuilder::new();
-    if let Some(backend) = error.data.and_then(|data| data.get("backend")) {
-        data.member("backend", &backend);
-    }
-    RpcError::new(code::BACKEND_UNAVAILABLE, error.message).with_data(data.finish())
+    let backend = error.data.and_then(|data| data.get("backend"));
+    let data = ObjectBuilder::new()
+        .optional("backend", backend.as_ref())
+        .finish();
+    RpcError::new(code::BACKEND_UNAVAILABLE, error.message).with_data(data)
 }
 
 /// The error for a method that the gateway does not route among several servers.
@@ -131,13 +117,11 @@ pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> R
     for (backend, outcome) in unlisted {
         backends.string(backend, outcome.as_str());
     }
-    let mut data = ObjectBuilder::new();
-    data.member("unlisted", &backends.finish());
     RpcError::new(
         code::INVALID_PARAMS,
         format!("Unknown {what}: {name}; {reason}"),
     )
-    .with_data(data.finish())
+    .with("unlisted", &backends.finish())
 }
 
 /// The beginning of a name, since a client can send a name as long as a message.
@@ -152,20 +136,16 @@ fn excerpt(name: &str) -> Cow<'_, str> {
 /// The error for a call whose arguments the policy forbids.
 pub fn not_permitted(kind: PolicyKind, name: &str) -> RpcError {
     let (what, name) = (kind.as_str().to_ascii_lowercase(), excerpt(name));
-    let mut data = ObjectBuilder::new();
-    data.member("mayHaveRun", &Json::literal("false"));
     let message = format!(
         "the policy of this gateway does not permit these arguments of the {what} {name}; it was not run"
     );
-    RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
+    RpcError::new(code::NOT_PERMITTED, message).may_have_run(false)
 }
 
 /// The error for a waiting request whose policy has changed, so that it needs a new decision.
 pub fn policy_has_changed() -> RpcError {
-    let mut data = ObjectBuilder::new();
-    data.string("status", "policyChanged");
     let message = "the policy of this gateway has changed while this call waited, and it was ended; send it again";
-    RpcError::new(code::NOT_APPROVED, message).with_data(data.finish())
+    RpcError::new(code::NOT_APPROVED, message).with("status", &Json::string("policyChanged"))
 }
 
 /// The error for a tool's original name that several servers have. `names` are the names for
@@ -173,18 +153,12 @@ pub fn policy_has_changed() -> RpcError {
 pub fn ambiguous_tool(name: &str, names: &[String]) -> RpcError {
     const NAMED: usize = 16;
     let name = excerpt(name);
-    let mut candidates = ArrayBuilder::default();
-    for name in names.iter().take(NAMED) {
-        candidates.push(&Json::string(name));
-    }
-    let mut data = ObjectBuilder::new();
-    data.member("candidates", &candidates.finish());
     let named: Vec<_> = names.iter().take(NAMED).map(String::as_str).collect();
     let message = format!(
         "Unknown tool: {name}; several servers have one of this name, call one of: {}",
         named.join(", ")
     );
-    RpcError::new(code::INVALID_PARAMS, message).with_data(data.finish())
+    RpcError::new(code::INVALID_PARAMS, message).with("candidates", &Json::strings(named))
 }
 
 /// The error for an argument that clients may not send; `key` is its name as the client wrote it.
@@ -213,9 +187,7 @@ pub fn only_by_call(name: &str) -> RpcError {
 
 /// The error for a URI that no server has. The client edge sets the code of the client's revision.
 pub fn unknown_resource(uri: &str) -> RpcError {
-    let mut data = ObjectBuilder::new();
-    data.string("uri", uri);
-    RpcError::new(code::RESOURCE_NOT_FOUND, "Resource not found").with_data(data.finish())
+    RpcError::new(code::RESOURCE_NOT_FOUND, "Resource not found").with("uri", &Json::string(uri))
 }
 
 /// The error for a task that no server knows; `not_asked` are the servers that could not be asked.
@@ -229,17 +201,12 @@ pub fn unknown_task(not_asked: &[(&str, BackendError)]) -> RpcError {
         .iter()
         .map(|(backend, error)| format!("server {backend:?} {}", error.for_clients()))
         .collect();
-    let mut names = ArrayBuilder::default();
-    for (backend, _) in not_asked {
-        names.push(&Json::string(backend));
-    }
-    let mut data = ObjectBuilder::new();
-    data.member("notAsked", &names.finish());
+    let names = Json::strings(not_asked.iter().map(|(backend, _)| *backend));
     let message = format!(
         "{UNKNOWN} where it could be asked for, but {}; ask again later",
         reasons.join(", ")
     );
-    RpcError::new(code::BACKEND_UNAVAILABLE, message).with_data(data.finish())
+    RpcError::new(code::BACKEND_UNAVAILABLE, message).with("notAsked", &names)
 }
 
 /// The error for parameters that routing cannot read.

@@ -83,12 +83,10 @@ impl ListKind {
     /// The entries of these pages, each with its server's own name or URI.
     #[must_use]
     pub fn own_entries(self, pages: &[Json]) -> Vec<(String, Json)> {
-        let named = |entry: Json| Some((entry.get(self.key())?.as_str()?.into_owned(), entry));
+        let named = |entry: Json| Some((entry.text_at(self.key())?, entry));
         let entries = |page: &Json| {
             let list = page.get(self.member()).unwrap_or_else(Json::null);
-            list.elements()
-                .filter_map(|place| named(list.slice(place)))
-                .collect::<Vec<_>>()
+            list.items().filter_map(named).collect::<Vec<_>>()
         };
         pages.iter().flat_map(entries).collect()
     }

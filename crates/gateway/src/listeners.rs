@@ -217,9 +217,7 @@ fn kept_params(params: &Json, uri: &str) -> Json {
     if params.bytes().len() <= KEPT_PARAMS {
         return params.detached();
     }
-    let mut kept = ObjectBuilder::new();
-    kept.string("uri", uri);
-    kept.finish()
+    ObjectBuilder::new().string("uri", uri).finish()
 }
 
 impl SessionSubscriptions {

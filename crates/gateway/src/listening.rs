@@ -177,13 +177,10 @@ impl ListenRequest<'_> {
         let Some(member) = self.view.get(backend) else {
             return (backend, None);
         };
-        let interest = subscription.interest.clone();
-        let messages = self.renaming(backend, &subscription);
-        let context = Arc::clone(&self.listen.context);
         let asked = member.client.listen(Listen {
-            interest,
-            context,
-            messages,
+            interest: subscription.interest.clone(),
+            context: Arc::clone(&self.listen.context),
+            messages: self.renaming(backend, &subscription),
         });
         match timeout_at(self.deadline, asked).await {
             Ok(Ok(listening)) => return (backend, Some((subscription, listening))),
@@ -244,10 +241,6 @@ impl ListenRequest<'_> {
                 .cloned()
                 .collect();
             // A change announced to one client's session concerns the merged list too.
-            let unknown = interest
-                .unknown
-                .clone()
-                .filter(|_| view.passes_all_of(backend));
             let session = interest.session;
             let general = Interest {
                 lists: if session {
@@ -257,7 +250,10 @@ impl ListenRequest<'_> {
                 },
                 tasks,
                 session,
-                unknown,
+                unknown: interest
+                    .unknown
+                    .clone()
+                    .filter(|_| view.passes_all_of(backend)),
                 uris: Vec::new(),
             };
             let mut own = Vec::new();

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use fanlight_canonical::Outcome;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, Member, ObjectBuilder, quote};
+use fanlight_protocol::json::{Member, ObjectBuilder};
 use fanlight_protocol::result::{CACHING_HINTS, has_caching_hints, is_private, is_public};
 
 /// The `_meta` key that contains each server's own part.
@@ -208,10 +208,8 @@ fn each_backend<'a>(
     let mut all = ObjectBuilder::new();
     for contribution in contributions {
         let mut own = ObjectBuilder::new();
-        own.string("outcome", contribution.outcome.as_str());
-        if let Some(reason) = &contribution.reason {
-            own.string("reason", reason);
-        }
+        own.string("outcome", contribution.outcome.as_str())
+            .optional_string("reason", contribution.reason.as_deref());
         if contribution.is_stale {
             own.member("stale", &Json::literal("true"));
         }
@@ -224,11 +222,7 @@ fn each_backend<'a>(
             [] => {}
             [only] => add_all(&mut own, only),
             several => {
-                let mut pages = ArrayBuilder::default();
-                for part in several {
-                    pages.push(part);
-                }
-                own.member("pages", &pages.finish());
+                own.member("pages", &Json::array(several.iter().cloned()));
             }
         }
         all.member(&contribution.backend, &own.finish());
@@ -303,8 +297,8 @@ pub fn join_instructions(instructions: &[(&str, Json)]) -> Option<Json> {
         if text.len() > 1 {
             text.extend_from_slice(b"\\n\\n");
         }
-        let heading = quote(&format!("# {backend}\n\n"));
-        text.extend_from_slice(heading.get(1..heading.len() - 1).unwrap_or_default());
+        let heading = Json::string(&format!("# {backend}\n\n"));
+        text.extend_from_slice(heading.inner());
         text.extend_from_slice(inner.as_bytes());
     }
     text.push(b'"');

@@ -173,9 +173,10 @@ impl Lookup<'_> {
         }
         if let Some((backend, original)) = by_prefix(view, name) {
             // A filter on calls must not be bypassed by other methods.
-            return match backend.has_listed_tools_only() || !view.passes_all_of(backend.id) {
-                true => Err(fault::unknown_name("name", name, &[])),
-                false => Ok(Some((backend.id, original.to_owned()))),
+            return if backend.has_listed_tools_only || !view.passes_all_of(backend.id) {
+                Err(fault::unknown_name("name", name, &[]))
+            } else {
+                Ok(Some((backend.id, original.to_owned())))
             };
         }
         match name.contains(':').then_some(self.locate(name)) {
@@ -557,7 +558,7 @@ impl<'a> Router<'a> {
     fn is_by_list(&self, kind: ListKind, backend: &Member) -> bool {
         self.lookup.view.filters(filtered(kind))
             || match kind {
-                ListKind::Tools => backend.has_listed_tools_only(),
+                ListKind::Tools => backend.has_listed_tools_only,
                 _ => backend.has_listed_prompts_only(),
             }
     }
@@ -652,23 +653,20 @@ impl<'a> Router<'a> {
         let opens = uris::is_app(&uri).then_some(Opened::ByRead);
         Ok(match self.lookup.locate(&uri).await {
             Place::At(backend, original) => {
-                let params = match original == uri {
-                    true => self.params.clone(),
-                    false => self.renamed(range, &Json::string(&original)),
+                let params = if original == uri {
+                    self.params.clone()
+                } else {
+                    self.renamed(range, &Json::string(&original))
                 };
-                let (asked, rewritten) = (
-                    Some(Asked {
-                        original,
-                        visible: uri,
-                    }),
-                    Rewritten::NONE,
-                );
                 Target::One(Routed {
                     backend,
                     params,
-                    asked,
+                    asked: Some(Asked {
+                        original,
+                        visible: uri,
+                    }),
                     opens,
-                    rewritten,
+                    rewritten: Rewritten::NONE,
                 })
             }
             Place::Withheld => return Err(fault::unknown_resource(&uri)),
@@ -740,14 +738,12 @@ impl<'a> Router<'a> {
             _ => None,
         };
         let (params, arguments) = self.rewritten(entry.rewriting.as_deref(), named, range)?;
-        let rewritten = arguments.and(entry.rewritten.only(Rewritten::NAME));
-        let opens = entry.shows_app.then_some(Opened::ByCall);
         Ok(Target::One(Routed {
             backend: entry.backend,
             params,
             asked: None,
-            opens,
-            rewritten,
+            opens: entry.shows_app.then_some(Opened::ByCall),
+            rewritten: arguments.and(entry.rewritten.only(Rewritten::NAME)),
         }))
     }
 
@@ -766,13 +762,12 @@ impl<'a> Router<'a> {
         let name = Json::string(original);
         let (params, arguments) = self.rewritten(rewriting.map(Arc::as_ref), Some(&name), range)?;
         let is_renamed = backend.naming.bare(original) != original;
-        let rewritten = arguments.and(Rewritten::NAME.when(is_renamed));
         Ok(Target::One(Routed {
             backend: backend.id,
             params,
             asked: None,
             opens: None,
-            rewritten,
+            rewritten: arguments.and(Rewritten::NAME.when(is_renamed)),
         }))
     }
 

@@ -109,15 +109,14 @@ impl UserConnection {
     }
 
     fn none(server: &str) -> Self {
-        let (since, issuer, scopes, expires) = (None, None, None, None);
         let (is_renewed, is_outdated) = (false, false);
         Self {
             server: server.to_owned(),
             wants_key: false,
-            since,
-            issuer,
-            scopes,
-            expires,
+            since: None,
+            issuer: None,
+            scopes: None,
+            expires: None,
             is_renewed,
             is_outdated,
         }

@@ -109,12 +109,10 @@ impl Offer {
         usable.map_err(|error| failed(server.name(), &error))?;
         uses::check(grants, &server, provider, &discovered.resource).await?;
         let scopes = scopes(method, wanted, &discovered);
-        let target = method.target(discovered.resource, scopes);
-        let is_dpop = discovered.needs_proofs;
         Ok(Self {
             provider: discovered.provider,
-            target,
-            is_dpop,
+            target: method.target(discovered.resource, scopes),
+            is_dpop: discovered.needs_proofs,
             server,
         })
     }
@@ -158,10 +156,9 @@ impl Offer {
                 told
             }
         });
-        let target = method.target(discovered.resource, scopes);
         Ok(Self {
             provider: discovered.provider,
-            target,
+            target: method.target(discovered.resource, scopes),
             is_dpop: false,
             server,
         })
@@ -344,10 +341,9 @@ impl Offer {
         brought: &CallbackParameters,
         authenticate: &dyn Authenticate,
     ) -> Result<(Arc<Identity>, TokenSet), SignInError> {
-        let (requests, provider) = (&self.server.requests, &self.provider);
         let asking = Client {
-            requests,
-            provider,
+            requests: &self.server.requests,
+            provider: &self.provider,
             registration: client,
             proof_key: None,
         };
@@ -403,17 +399,15 @@ impl Offer {
             ..
         } = self;
         let owner = Owner::new(principal, server.name());
-        let given_for = GivenFor {
-            origin: server.origin(),
-            client_id: registration.client_id.clone(),
-        };
-        let client = (!server.has_configured_client()).then_some(registration);
         let granted = Granted {
             provider,
-            client,
             target,
             proof_key: None,
-            given_for,
+            given_for: GivenFor {
+                origin: server.origin(),
+                client_id: registration.client_id.clone(),
+            },
+            client: (!server.has_configured_client()).then_some(registration),
         };
         let (in_use, of) = (grants.clone(), owner.clone());
         let kept = async move {

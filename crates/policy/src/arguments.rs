@@ -134,8 +134,7 @@ impl LookedAt {
             }
             Kind::Array => {
                 let (mut all, mut names) = (Vec::new(), BTreeSet::new());
-                for element in value.elements() {
-                    let element = value.slice(element);
+                for element in value.items() {
                     names.insert(element_type(&element)?);
                     let element = self.value(&element, left, nesting)?;
                     all.extend(element.map(|(value, _)| value));

@@ -1086,9 +1086,10 @@ impl Rights for ClientRights {
             .iter()
             .filter_map(|at| self.shared.rules.get(*at));
         let is_meant = is_whole || deciding.any(|rule| rule.names_actions());
-        match is_meant {
-            true => self.verdict(&said, PolicyOutcome::Hidden),
-            false => Verdict::of_nothing(PolicyOutcome::Hidden),
+        if is_meant {
+            self.verdict(&said, PolicyOutcome::Hidden)
+        } else {
+            Verdict::of_nothing(PolicyOutcome::Hidden)
         }
     }
 

@@ -85,11 +85,10 @@ fn link(object: &Json, line: usize) -> Result<Link, String> {
             }
         }
     }
-    match link.template.is_empty() || link.id.is_empty() {
-        true => {
-            Err("a link needs \"template_id\", the id of its template, and \"link_id\", an id of its own".to_owned())
-        }
-        false => Ok(link),
+    if link.template.is_empty() || link.id.is_empty() {
+        Err("a link needs \"template_id\", the id of its template, and \"link_id\", an id of its own".to_owned())
+    } else {
+        Ok(link)
     }
 }
 

@@ -367,30 +367,28 @@ fn rule(place: Place<'_>, id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy
         Some(_) => stand_in(false, ResourceConstraint::Any, Reads::server_alone)?,
     };
     let permits_all = item.is_none() && reads.server_alone();
-    let of_whole_server = match policy.effect() == Effect::Forbid || ask.is_some() {
-        true => {
-            let resource = match item {
-                None => body.resource.clone(),
-                Some(_) => ResourceConstraint::Any,
-            };
-            let clauses = clauses_that(body, Reads::server_alone);
-            Some(fixed(changed(body, resource, clauses)?)?)
-        }
-        false => permits_all.then(|| policy.clone()),
+    let of_whole_server = if policy.effect() == Effect::Forbid || ask.is_some() {
+        let resource = match item {
+            None => body.resource.clone(),
+            Some(_) => ResourceConstraint::Any,
+        };
+        let clauses = clauses_that(body, Reads::server_alone);
+        Some(fixed(changed(body, resource, clauses)?)?)
+    } else {
+        permits_all.then(|| policy.clone())
     };
-    let whole = match reads.no_arguments() {
-        true => decided.clone(),
-        false => {
-            let clause = |clause: &Clause| {
-                Ok(match clause {
-                    Clause::When(expression) => Clause::When(typed(expression)?),
-                    Clause::Unless(expression) => Clause::Unless(typed(expression)?),
-                })
-            };
-            let clauses = body.clauses().iter().map(clause);
-            let clauses = clauses.collect::<Result<_, String>>()?;
-            fixed(changed(body, body.resource.clone(), clauses)?)?
-        }
+    let whole = if reads.no_arguments() {
+        decided.clone()
+    } else {
+        let clause = |clause: &Clause| {
+            Ok(match clause {
+                Clause::When(expression) => Clause::When(typed(expression)?),
+                Clause::Unless(expression) => Clause::Unless(typed(expression)?),
+            })
+        };
+        let clauses = body.clauses().iter().map(clause);
+        let clauses = clauses.collect::<Result<_, String>>()?;
+        fixed(changed(body, body.resource.clone(), clauses)?)?
     };
     Ok((
         Rule {

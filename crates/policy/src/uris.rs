@@ -22,9 +22,10 @@ const FORMS: [&str; URI_FORMS] = ["path of the URI", "place of the URI", "folded
 
 /// The attributes with the forms of an item's URI; they are empty for an item without one.
 pub(crate) fn forms(item: &PolicyItem<'_>) -> impl Iterator<Item = (&'static str, String)> {
-    let forms = match has_uri(item.kind.as_str()) {
-        true => uri_forms(&item.name),
-        false => <[String; URI_FORMS]>::default(),
+    let forms = if has_uri(item.kind.as_str()) {
+        uri_forms(&item.name)
+    } else {
+        <[String; URI_FORMS]>::default()
     };
     FORMS.into_iter().zip(forms)
 }
@@ -86,9 +87,10 @@ fn wider(condition: &Arc<Expr>, is_wider: bool) -> Arc<Expr> {
         } => {
             let equal = binary(BinaryOp::Eq, Arc::clone(left), Arc::clone(right));
             let wide = wider(&equal, !is_wider);
-            match wide == equal {
-                true => Arc::clone(condition),
-                false => not(wide),
+            if wide == equal {
+                Arc::clone(condition)
+            } else {
+                not(wide)
             }
         }
         Expr::IfThenElse {
@@ -98,17 +100,18 @@ fn wider(condition: &Arc<Expr>, is_wider: bool) -> Arc<Expr> {
         } => {
             let (met, unmet) = (wider(cond, is_wider), wider(cond, !is_wider));
             let (then_expr, else_expr) = (wider(then_expr, is_wider), wider(else_expr, is_wider));
-            match met == unmet {
-                true => Arc::new(Expr::IfThenElse {
+            if met == unmet {
+                Arc::new(Expr::IfThenElse {
                     cond: met,
                     then_expr,
                     else_expr,
-                }),
-                false => binary(
+                })
+            } else {
+                binary(
                     BinaryOp::Or,
                     binary(BinaryOp::And, met, then_expr),
                     binary(BinaryOp::And, not(unmet), else_expr),
-                ),
+                )
             }
         }
         _ if is_wider => match in_forms(&|form| compared(condition, form)) {

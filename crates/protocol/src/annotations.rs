@@ -14,5 +14,5 @@ pub fn is_repeatable(annotations: &Json) -> bool {
 }
 
 fn says(annotations: &Json, hint: &str) -> bool {
-    annotations.get(hint).is_some_and(|hint| hint.is_true())
+    annotations.flag(hint)
 }

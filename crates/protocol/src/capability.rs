@@ -190,16 +190,15 @@ pub fn missing_capability_error(
     more: &[(&str, Json)],
 ) -> Option<RpcError> {
     let required = required_capabilities(missing)?;
-    let mut data = ObjectBuilder::new();
-    data.member(REQUIRED, &required);
-    for (key, value) in more {
-        data.member(key, value);
-    }
     let error = RpcError::new(
         code::MISSING_CLIENT_CAPABILITY,
         "Missing required client capability",
     );
-    Some(error.with_data(data.finish()))
+    let error = error.with(REQUIRED, &required);
+    Some(
+        more.iter()
+            .fold(error, |error, (key, value)| error.with(key, value)),
+    )
 }
 
 /// The `ClientCapabilities` object that declares exactly these; `None` if none can be declared.

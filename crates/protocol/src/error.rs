@@ -2,7 +2,7 @@
 //!
 //! Errors from servers pass as text and are never decoded into this type.
 
-use crate::json::{Json, ObjectBuilder, rewrite_object};
+use crate::json::{Json, ObjectBuilder};
 
 /// Error codes of JSON-RPC, MCP and Fanlight. docs/reference/errors.md is generated from them.
 pub mod code {
@@ -101,26 +101,34 @@ impl RpcError {
         self
     }
 
-    /// The same error, with the name of the gate that refused the request in `data`.
+    /// The same error with a member of `data`.
     #[must_use]
-    pub fn of_gate(self, gate: &str) -> Self {
+    pub fn with(self, key: &str, value: &Json) -> Self {
         let data = self.data.unwrap_or_else(Json::empty_object);
-        let named = format!("\"gate\":\"{gate}\"");
         Self {
-            data: Some(rewrite_object(&data, |_| true, named.as_bytes())),
+            data: Some(data.with_member(key, value)),
             ..self
         }
     }
 
+    /// The same error, with the name of the gate that refused the request in `data`.
+    #[must_use]
+    pub fn of_gate(self, gate: &str) -> Self {
+        self.with("gate", &Json::string(gate))
+    }
+
+    /// The same error, which says whether the request may have run.
+    #[must_use]
+    pub fn may_have_run(self, may_have_run: bool) -> Self {
+        self.with("mayHaveRun", &Json::boolean(may_have_run))
+    }
+
     /// The JSON-RPC error object.
     pub fn to_json(&self) -> Json {
-        let mut object = ObjectBuilder::new();
-        object
+        ObjectBuilder::new()
             .integer("code", self.code)
-            .string("message", &self.message);
-        if let Some(data) = &self.data {
-            object.member("data", data);
-        }
-        object.finish()
+            .string("message", &self.message)
+            .optional("data", self.data.as_ref())
+            .finish()
     }
 }

@@ -8,9 +8,8 @@ pub const USER_AGENT: &str = concat!("fanlight/", env!("CARGO_PKG_VERSION"));
 
 /// Fanlight as an `Implementation`, with its name and version.
 pub fn implementation() -> Json {
-    let mut object = ObjectBuilder::new();
-    object
+    ObjectBuilder::new()
         .string("name", "fanlight")
-        .string("version", env!("CARGO_PKG_VERSION"));
-    object.finish()
+        .string("version", env!("CARGO_PKG_VERSION"))
+        .finish()
 }

@@ -56,7 +56,7 @@ impl InputRequired {
             && self
                 .requests
                 .as_ref()
-                .is_none_or(|requests| requests.members().next().is_none())
+                .is_none_or(|requests| !requests.has_members())
     }
 
     /// The requests in order.
@@ -89,26 +89,20 @@ impl InputRequired {
 /// The params of the next round: the first params, with the answers by their keys as written, and
 /// with the state, which replaces any earlier one.
 pub fn next_params(first: Option<&Json>, answers: &[(Json, Json)], state: Option<&Json>) -> Json {
-    let mut added = ObjectBuilder::new();
-    if !answers.is_empty() {
-        let mut responses = ObjectBuilder::new();
-        for (key, answer) in answers {
-            responses.raw_member(key, answer);
-        }
-        added.member(INPUT_RESPONSES, &responses.finish());
+    let mut responses = ObjectBuilder::new();
+    for (key, answer) in answers {
+        responses.raw_member(key, answer);
     }
-    if let Some(state) = state {
-        added.member(REQUEST_STATE, state);
-    }
-    let added = added.finish().into_bytes();
-    let added = added
-        .get(1..added.len().saturating_sub(1))
-        .unwrap_or_default();
+    let responses = (!answers.is_empty()).then(|| responses.finish());
+    let added = ObjectBuilder::new()
+        .optional(INPUT_RESPONSES, responses.as_ref())
+        .optional(REQUEST_STATE, state)
+        .finish();
     let first = first.cloned().unwrap_or_else(Json::empty_object);
     rewrite_object(
         &first,
         |member| !member.is(&first, INPUT_RESPONSES) && !member.is(&first, REQUEST_STATE),
-        added,
+        added.inner(),
     )
 }
 
@@ -120,19 +114,18 @@ pub fn input_required<'a>(
 ) -> Response {
     let mut all = ObjectBuilder::new();
     for (key, method, params) in requests {
-        let mut request = ObjectBuilder::new();
-        request.string("method", method.as_str());
-        if let Some(params) = params {
-            request.member("params", params);
-        }
-        all.member(key, &request.finish());
+        let request = ObjectBuilder::new()
+            .string("method", method.as_str())
+            .optional("params", params)
+            .finish();
+        all.member(key, &request);
     }
-    let mut result = ObjectBuilder::new();
-    result
+    let result = ObjectBuilder::new()
         .string("resultType", "input_required")
-        .member("inputRequests", &all.finish());
-    result.string(REQUEST_STATE, state);
-    Response::from_result(&result.finish())
+        .member("inputRequests", &all.finish())
+        .string(REQUEST_STATE, state)
+        .finish();
+    Response::from_result(&result)
 }
 
 #[cfg(test)]

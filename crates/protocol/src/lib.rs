@@ -35,6 +35,28 @@ pub mod task_support;
 pub mod uri;
 pub mod visible;
 
+/// Defines an enum whose variants have names: `ALL` has the variants in order, and `as_str` returns
+/// the name of one.
+#[macro_export]
+macro_rules! named {
+    ($(#[$of:meta])* pub enum $name:ident {
+        $($(#[$about:meta])* $variant:ident = $text:literal,)+
+    }) => {
+        $(#[$of])*
+        pub enum $name { $($(#[$about])* $variant,)+ }
+
+        impl $name {
+            /// All variants, in order.
+            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
+
+            /// The name of the variant.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+        }
+    };
+}
+
 pub use error::{RpcError, code};
 pub use implementation::{USER_AGENT, implementation};
 pub use json::{Json, member_name};

@@ -94,6 +94,13 @@ pub struct Request {
     pub params: Option<Json>,
 }
 
+impl Request {
+    /// The member `key` of `params`.
+    pub fn param(&self, key: &str) -> Option<Json> {
+        self.params.as_ref()?.get(key)
+    }
+}
+
 /// A notification.
 #[derive(Clone, Debug)]
 pub struct Notification {
@@ -285,7 +292,7 @@ impl Notification {
 
     /// The log level in a `notifications/message`.
     pub fn log_level(&self) -> Option<LogLevel> {
-        LogLevel::from_name(&self.params()?.get("level")?.as_str()?)
+        LogLevel::from_name(&self.param("level")?.as_str()?)
     }
 
     /// A number that only clones of this notification share within the process. Receivers of copies
@@ -302,6 +309,11 @@ impl Notification {
     /// `params`, if there are any.
     pub fn params(&self) -> Option<Json> {
         self.params.clone().map(|range| self.text.slice(range))
+    }
+
+    /// The member `key` of `params`.
+    pub fn param(&self, key: &str) -> Option<Json> {
+        self.params()?.get(key)
     }
 
     /// The range in the text of the member `key` of `params`.
@@ -562,25 +574,21 @@ impl fmt::Debug for Response {
 
 /// The text of a request that Fanlight sends.
 pub fn request_text(id: &Json, method: &str, params: Option<&Json>) -> Json {
-    let mut object = ObjectBuilder::new();
-    object
+    ObjectBuilder::new()
         .string("jsonrpc", "2.0")
         .member("id", id)
-        .string("method", method);
-    if let Some(params) = params {
-        object.member("params", params);
-    }
-    object.finish()
+        .string("method", method)
+        .optional("params", params)
+        .finish()
 }
 
 /// The text of a notification that Fanlight sends.
 pub fn notification_text(method: &str, params: Option<&Json>) -> Json {
-    let mut object = ObjectBuilder::new();
-    object.string("jsonrpc", "2.0").string("method", method);
-    if let Some(params) = params {
-        object.member("params", params);
-    }
-    object.finish()
+    ObjectBuilder::new()
+        .string("jsonrpc", "2.0")
+        .string("method", method)
+        .optional("params", params)
+        .finish()
 }
 
 #[cfg(test)]

@@ -156,10 +156,7 @@ pub fn without_invalid_tools(
     limit: usize,
     mut on_tool: impl FnMut(&Json, &str, Result<Vec<ParamHeader>, AnnotationError>),
 ) -> Option<Json> {
-    let at = result
-        .members()
-        .find(|member| member.is(result, "tools"))?
-        .value;
+    let at = result.place("tools")?;
     let tools = result.slice(at.clone());
     let mut valid = Vec::new();
     for element in tools.elements() {
@@ -250,8 +247,7 @@ fn is_primitive(declared: &Json) -> bool {
         return allowed(&name);
     }
     let mut names = declared
-        .elements()
-        .map(|element| declared.slice(element))
+        .items()
         .filter(|name| name.as_str().as_deref() != Some("null"));
     let first = names.next();
     first.and_then(|name| name.as_str().map(|name| allowed(&name))) == Some(true)

@@ -9,23 +9,15 @@ use crate::capability::{ALL_OF_LEGACY, ALL_OF_MODERN};
 use crate::error::code;
 use crate::method::{ELICITATION_COMPLETE, Method};
 
-/// The dialect of messages, which has a module at each edge (2026-07-28 basic/versioning,
-/// Terminology).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Era {
-    /// `initialize` and sessions: 2025-11-25 and earlier.
-    Legacy,
-    /// Stateless, with per-request metadata: 2026-07-28 and later.
-    Modern,
-}
-
-impl Era {
-    /// The era's name for operators.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Legacy => "legacy",
-            Self::Modern => "modern",
-        }
+crate::named! {
+    /// The dialect of messages, which has a module at each edge (2026-07-28 basic/versioning,
+    /// Terminology).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Era {
+        /// `initialize` and sessions: 2025-11-25 and earlier.
+        Legacy = "legacy",
+        /// Stateless, with per-request metadata: 2026-07-28 and later.
+        Modern = "modern",
     }
 }
 

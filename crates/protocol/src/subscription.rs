@@ -4,7 +4,7 @@
 use std::ops::{BitAnd, BitOr, Range};
 use std::sync::Arc;
 
-use crate::json::{ArrayBuilder, DEFAULT_NESTING, Edits, Member, ObjectBuilder, rewrite_object};
+use crate::json::{DEFAULT_NESTING, Edits, Member, ObjectBuilder, rewrite_object};
 use crate::meta::SUBSCRIPTION_ID;
 use crate::{Json, Message, Method, Notification};
 
@@ -141,13 +141,9 @@ pub fn filter<'a>(
         }
     }
     let mut add = |member, texts: &mut dyn Iterator<Item = &'a Arc<str>>| {
-        let mut texts = texts.peekable();
+        let mut texts = texts.map(|text| &**text).peekable();
         if texts.peek().is_some() {
-            let mut array = ArrayBuilder::default();
-            for text in texts {
-                array.push(&Json::string(text));
-            }
-            filter.member(member, &array.finish());
+            filter.member(member, &Json::strings(texts));
         }
     };
     add(URIS, &mut uris.into_iter());
@@ -163,7 +159,7 @@ pub fn filter<'a>(
 
 /// The lists in the filter of a server, which need not be valid.
 pub fn lists_of(filter: &Json) -> Lists {
-    let is_set = |member| filter.get(member).is_some_and(|value| value.is_true());
+    let is_set = |member| filter.flag(member);
     let all = Change::ALL.into_iter().zip(Change::MEMBERS);
     all.filter(|(_, member)| is_set(member))
         .map(|(change, _)| change)
@@ -176,8 +172,8 @@ pub fn texts_of(filter: &Json, member: &str) -> Vec<Arc<str>> {
         return Vec::new();
     };
     array
-        .elements()
-        .filter_map(|range| Some(Arc::from(array.slice(range).as_str()?)))
+        .items()
+        .filter_map(|range| Some(Arc::from(range.as_str()?)))
         .collect()
 }
 
@@ -195,16 +191,15 @@ pub fn unknown_members(filter: &Json) -> Option<Json> {
 impl Notification {
     /// The notification that a resource has changed.
     pub fn resource_updated(uri: &str) -> Self {
-        let mut params = ObjectBuilder::new();
-        params.string("uri", uri);
-        Self::new(Method::ResourceUpdated, Some(&params.finish()))
+        let params = ObjectBuilder::new().string("uri", uri).finish();
+        Self::new(Method::ResourceUpdated, Some(&params))
     }
 
     /// The URI of the resource that the notification says has changed.
     pub fn updated_uri(&self) -> Option<String> {
         let is_update = self.method == Method::ResourceUpdated;
-        let params = self.params().filter(|_| is_update)?;
-        Some(params.get("uri")?.as_str()?.into_owned())
+        let uri = self.param("uri").filter(|_| is_update)?;
+        Some(uri.as_str()?.into_owned())
     }
 
     /// The id of the `subscriptions/listen` request that the notification belongs to.
@@ -218,21 +213,18 @@ impl Notification {
             return self.with_value(place, id);
         }
         let own_meta = subscription_meta(id);
-        let inner = |object: &Json| object.bytes().slice(1..object.bytes().len() - 1);
         let mut edits = Edits::new(self.text.bytes().clone());
-        let mut member = ObjectBuilder::new();
-        member.member("_meta", &own_meta);
+        let params = ObjectBuilder::new().member("_meta", &own_meta).finish();
         match (self.param_range("_meta"), self.params.clone()) {
             (Some(place), _) if self.text.slice(place.clone()).is_object() => {
-                edits.insert_members(place.start, &inner(&own_meta));
+                edits.insert_members(place.start, own_meta.inner());
             }
             // `_meta` is empty.
             (Some(place), _) => edits.replace(place, own_meta.into_bytes()),
-            (None, Some(params)) => edits.insert_members(params.start, &inner(&member.finish())),
+            (None, Some(place)) => edits.insert_members(place.start, params.inner()),
             (None, None) => {
-                let mut params = ObjectBuilder::new();
-                params.member("params", &member.finish());
-                edits.insert_members(0, &inner(&params.finish()));
+                let params = ObjectBuilder::new().member("params", &params).finish();
+                edits.insert_members(0, params.inner());
             }
         }
         edits.finish_json()
@@ -249,13 +241,11 @@ impl Notification {
             return self;
         };
         let own_meta = self.text.slice(at.clone());
-        let is_other = |member: &Member| !member.is(&own_meta, SUBSCRIPTION_ID);
-        let kept = rewrite_object(&own_meta, is_other, b"");
-        let text = if kept.members().next().is_some() {
+        let kept = own_meta.without(&[SUBSCRIPTION_ID]);
+        let text = if kept.has_members() {
             self.with_value(at, &kept)
         } else {
-            let all = self.text.slice(params.clone());
-            let rest = rewrite_object(&all, |member| !member.is(&all, "_meta"), b"");
+            let rest = self.text.slice(params.clone()).without(&["_meta"]);
             self.with_value(params, &rest)
         };
         match Message::parse(text.into_bytes(), DEFAULT_NESTING) {
@@ -283,9 +273,7 @@ impl Notification {
 
 /// The `_meta` of a message that belongs to a subscription.
 pub fn subscription_meta(id: &Json) -> Json {
-    let mut object = ObjectBuilder::new();
-    object.member(SUBSCRIPTION_ID, id);
-    object.finish()
+    ObjectBuilder::new().member(SUBSCRIPTION_ID, id).finish()
 }
 
 #[cfg(test)]

@@ -19,10 +19,7 @@ pub fn optional_for_tool(tool: &Json) -> Option<Json> {
     if !tool.is_object() {
         return None;
     }
-    let execution = tool
-        .members()
-        .find(|member| member.is(tool, EXECUTION))
-        .map(|member| member.value);
+    let execution = tool.place(EXECUTION);
     let (place, members) = match execution {
         None => (0, EXECUTION_OPTIONAL),
         Some(place) => {

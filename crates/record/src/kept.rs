@@ -435,7 +435,7 @@ fn begun_task<'a>(result: &Json) -> Option<Cow<'a, str>> {
     let state = task
         .as_ref()
         .or_else(|| result.peek("resultType")?.is_str("task").then_some(result))?;
-    Some(Cow::Owned(state.peek("taskId")?.as_str()?.into_owned()))
+    Some(Cow::Owned(state.text_at("taskId")?))
 }
 
 fn outcome(response: &Response) -> &'static str {
@@ -443,11 +443,9 @@ fn outcome(response: &Response) -> &'static str {
         return "error";
     }
     let body = response.body();
-    match body
-        .peek("isError")
-        .is_some_and(|is_error| is_error.is_true())
-    {
-        true => "tool_error",
-        false => "ok",
+    if body.flag("isError") {
+        "tool_error"
+    } else {
+        "ok"
     }
 }

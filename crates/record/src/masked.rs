@@ -67,11 +67,11 @@ impl Masking<'_> {
                     .is_none_or(|all| all.iter().any(says_secret));
                 let mut secret_elements = secret::Elements::of(value);
                 let mut list = ArrayBuilder::default();
-                for element in value.elements() {
-                    let element = value.slice(element);
-                    list.push(&match secret_elements.hide(&element) || is_secret {
-                        true => Json::string(MASKED),
-                        false => self.value(&element, of_element.clone(), path, nesting),
+                for element in value.items() {
+                    list.push(&if secret_elements.hide(&element) || is_secret {
+                        Json::string(MASKED)
+                    } else {
+                        self.value(&element, of_element.clone(), path, nesting)
                     });
                 }
                 list.finish()
@@ -104,7 +104,7 @@ impl Masking<'_> {
                 .into_iter()
                 .filter_map(|name| schema.get(name))
             {
-                all.extend(list.elements().map(|place| list.slice(place)));
+                all.extend(list.items());
             }
             all.extend(
                 ["then", "else"]
@@ -157,7 +157,7 @@ fn of_element(schemas: &[Json]) -> Vec<Json> {
     for schema in schemas {
         all.extend(schema.get("items").filter(Json::is_object));
         if let Some(first) = schema.get("prefixItems") {
-            all.extend(first.elements().map(|place| first.slice(place)));
+            all.extend(first.items());
         }
     }
     all
@@ -166,9 +166,8 @@ fn of_element(schemas: &[Json]) -> Vec<Json> {
 /// Whether a schema says that its values are secret (JSON Schema 2020-12 Validation, 7.3 and 9.4).
 /// Values that are sent in a header count too (2026-07-28 server/tools, `x-mcp-header`).
 fn says_secret(schema: &Json) -> bool {
-    let has =
-        |member: &str, text: &str| schema.peek(member).is_some_and(|value| value.is_str(text));
-    let is = |member: &str| schema.peek(member).is_some_and(|value| value.is_true());
+    let has = |member: &str, text: &str| schema.says(member, text);
+    let is = |member: &str| schema.flag(member);
     has("format", "password")
         || is("writeOnly")
         || is("x-secret")

@@ -185,19 +185,18 @@ impl Settings {
 
     fn addresses(&self) -> impl Iterator<Item = ConnectionAddr> {
         let is_tls = self.url.is_tls;
-        self.url
-            .hosts
-            .iter()
-            .cloned()
-            .map(move |(host, port)| match is_tls {
-                true => ConnectionAddr::TcpTls {
+        self.url.hosts.iter().cloned().map(move |(host, port)| {
+            if is_tls {
+                ConnectionAddr::TcpTls {
                     host,
                     port,
                     insecure: false,
                     tls_params: None,
-                },
-                false => ConnectionAddr::Tcp(host, port),
-            })
+                }
+            } else {
+                ConnectionAddr::Tcp(host, port)
+            }
+        })
     }
 
     fn info(&self, address: Option<ConnectionAddr>) -> RedisResult<ConnectionInfo> {

@@ -166,10 +166,7 @@ impl Introspection {
         }
         let answer = json::object(answer.body)
             .ok_or_else(|| FetchError::malformed(&endpoint, "it is no JSON object"))?;
-        Ok(answer
-            .peek("active")
-            .is_some_and(|active| active.is_true())
-            .then_some(answer))
+        Ok(answer.flag("active").then_some(answer))
     }
 
     async fn endpoint(&self) -> Result<Url, OAuthError> {

@@ -50,7 +50,7 @@ impl Key {
     pub(crate) fn read(jwk: &Json) -> Option<Self> {
         let says = |name: &str| jwk.peek(name).is_some();
         // A published private key proves nothing.
-        if says("d") || (says("use") && !jwk.peek("use").is_some_and(|used| used.is_str("sig"))) {
+        if says("d") || (says("use") && !jwk.says("use", "sig")) {
             return None;
         }
         if let Some(operations) = jwk.get("key_ops")
@@ -60,9 +60,10 @@ impl Key {
         {
             return None;
         }
-        let algorithm = match says("alg") {
-            true => Some(Algorithm::named(&json::text(jwk, "alg")?)?),
-            false => None,
+        let algorithm = if says("alg") {
+            Some(Algorithm::named(&json::text(jwk, "alg")?)?)
+        } else {
+            None
         };
         let number = |name: &str| json::base64url(&json::text(jwk, name)?);
         let curve = json::text(jwk, "crv");
@@ -82,9 +83,10 @@ impl Key {
             }
             _ => return None,
         };
-        let id = match says("kid") {
-            true => Some(json::text(jwk, "kid")?),
-            false => None,
+        let id = if says("kid") {
+            Some(json::text(jwk, "kid")?)
+        } else {
+            None
         };
         let (hash, revoked) = (hash(&one, &other), CancellationToken::new());
         let key = Self {

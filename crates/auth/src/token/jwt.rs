@@ -110,10 +110,7 @@ impl<'a> Jwt<'a> {
     /// The algorithm and the public key of a DPoP proof; `None` if its signature cannot be verified
     /// (RFC 9449, 4.2).
     pub(crate) fn proof_header(&self) -> Option<(Algorithm, Json)> {
-        let is_proof = self
-            .header
-            .peek("typ")
-            .is_some_and(|kind| kind.is_str(PROOF));
+        let is_proof = self.header.says("typ", PROOF);
         let is_plain = self.refused_parameter(|name| name != JWK).is_none();
         let key = self
             .header

@@ -51,13 +51,13 @@ pub(super) fn check(
         (Binding::None, Scheme::Bearer) => Ok(()),
         (Binding::Certificate(hash), Scheme::Bearer) => {
             let certificate = shown.request.connection.certificate.as_deref();
-            match certificate
-                .is_some_and(|certificate| digest(&SHA256, certificate).as_ref() == hash)
+            if certificate.is_some_and(|certificate| digest(&SHA256, certificate).as_ref() == hash)
             {
-                true => Ok(()),
-                false => invalid(
+                Ok(())
+            } else {
+                invalid(
                     "the token is bound to a TLS certificate that this connection does not have",
-                ),
+                )
             }
         }
         (Binding::Key(thumbprint), Scheme::Dpop) => {
@@ -156,12 +156,7 @@ impl<'a> Proof<'a> {
     /// Checks that the key made the proof just now, for this request and this token (RFC 9449,
     /// 4.3).
     fn check(&self, tokens: &Tokens, shown: &Shown<'_>) -> Result<(), Denial> {
-        let says = |name: &str, text: &str| {
-            self.jwt
-                .claims
-                .peek(name)
-                .is_some_and(|claim| claim.is_str(text))
-        };
+        let says = |name: &str, text: &str| self.jwt.claims.says(name, text);
         if !says("htm", shown.request.method.as_str()) {
             return Err(refused(
                 "the proof in the header DPoP is for another HTTP method",
@@ -191,11 +186,12 @@ impl<'a> Proof<'a> {
                 "the proof in the header DPoP is too old, or from the future",
             ));
         }
-        match self.jwt.is_signed_by(&self.key, self.algorithm) {
-            true => Ok(()),
-            false => Err(refused(
+        if self.jwt.is_signed_by(&self.key, self.algorithm) {
+            Ok(())
+        } else {
+            Err(refused(
                 "the signature of the proof in the header DPoP is wrong",
-            )),
+            ))
         }
     }
 }

@@ -49,13 +49,12 @@ impl Attempt {
 
     /// The current state for users.
     pub(crate) fn starting(&self, log: &ProcessLog) -> Starting {
-        let last_line = self
-            .process_number()
-            .and_then(|number| log.last_line(number));
         Starting {
             since: self.at,
             elapsed: self.elapsed(),
-            last_line,
+            last_line: self
+                .process_number()
+                .and_then(|number| log.last_line(number)),
         }
     }
 

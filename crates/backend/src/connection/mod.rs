@@ -75,7 +75,7 @@ pub(crate) struct Connection {
     /// The time when the server last made a task.
     last_task: Mutex<Option<Instant>>,
     /// Whether the connection was made because the era or the session was in doubt.
-    reprobed: bool,
+    pub(crate) reprobed: bool,
     /// Whether the connection continues a session that another process opened.
     is_continued: bool,
     gone: Option<CancellationToken>,
@@ -340,10 +340,11 @@ impl Connection {
     }
 
     async fn raise_log_level(&self, wanted: LogLevel, within: &Parent) {
-        let mut params = ObjectBuilder::new();
-        params.string("level", wanted.as_str());
+        let params = ObjectBuilder::new()
+            .string("level", wanted.as_str())
+            .finish();
         let answer = self
-            .ask_within(within, &Method::SetLogLevel, Some(&params.finish()))
+            .ask_within(within, &Method::SetLogLevel, Some(&params))
             .await;
         if answer.is_none_or(|answer| answer.is_error()) {
             tracing::debug!(
@@ -359,7 +360,7 @@ impl Connection {
         match (&call.method, &self.tools) {
             (Method::ListTools, Some(table)) => table.observe(&self.context.name, response),
             (Method::SetLogLevel, _) if !response.is_error() => {
-                let level = call.params.as_ref().and_then(|params| params.get("level"));
+                let level = call.param("level");
                 let level = level.and_then(|level| LogLevel::from_name(&level.as_str()?));
                 *self.log_level.lock() = level;
                 response
@@ -438,14 +439,13 @@ impl Connection {
 
     /// The session that the server assigned, for another process to continue.
     pub(crate) fn session(&self) -> Option<ServerSession> {
-        let revision = self.revision().name.into();
         let (description, moves) = (
             self.description.clone(),
             self.context.own_ids.as_ref()?.moves(),
         );
         Some(ServerSession {
             id: self.transport.session()?.into(),
-            revision,
+            revision: self.revision().name.into(),
             description,
             moves,
         })
@@ -494,11 +494,6 @@ impl Connection {
     /// The server's dialect of tasks; `None` if it has none.
     pub(crate) fn tasks(&self) -> Option<TaskDialect> {
         self.tasks
-    }
-
-    /// Whether the connection was made because the era was in doubt.
-    pub(crate) fn is_reprobed(&self) -> bool {
-        self.reprobed
     }
 
     /// Whether the connection continues a session that another process opened.

@@ -28,11 +28,10 @@ impl Connection {
         let id = self.context.next_id();
         progress.id.store(id, Ordering::Relaxed);
         let attempt = progress.earlier + progress.attempts.fetch_add(1, Ordering::Relaxed) + 1;
-        let (params, name) = (call.params.as_ref(), mirrored.name.as_ref());
         let departing = SentMessage {
             method: &call.method,
-            params,
-            name,
+            params: call.params.as_ref(),
+            name: mirrored.name.as_ref(),
             id,
             attempt,
         };

@@ -113,12 +113,13 @@ impl Connection {
         // A failure may come after the request ran, and last.
         let loss = Loss::SessionGone;
         let did_not_run = refuses && (status < 500 || signs.is_named);
-        Err(match did_not_run || call.method.changes_nothing() {
-            true => Failure::NotRun {
+        Err(if did_not_run || call.method.changes_nothing() {
+            Failure::NotRun {
                 loss,
                 instead: outcome.map_err(BackendError::while_connecting),
-            },
-            false => Failure::MayHaveRun { loss, outcome },
+            }
+        } else {
+            Failure::MayHaveRun { loss, outcome }
         })
     }
 

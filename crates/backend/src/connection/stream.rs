@@ -48,11 +48,10 @@ pub(super) struct RunningGuard<'a> {
 
 impl OutsideStream {
     pub(super) fn new() -> Self {
-        let (is_settled, calls) = (SetOnce::new(), Mutex::default());
         Self {
-            is_settled,
+            is_settled: SetOnce::new(),
             since: Instant::now(),
-            calls,
+            calls: Mutex::default(),
             numbers: AtomicU64::new(0),
         }
     }
@@ -68,9 +67,10 @@ impl OutsideStream {
         if is_awaited && !self.is_settled.initialized() {
             let is_late = &connection.context.stream_is_late;
             let opening = stream_opening();
-            let limit = match is_late.load(Ordering::Relaxed) {
-                true => LATE_OPENING.min(opening),
-                false => opening,
+            let limit = if is_late.load(Ordering::Relaxed) {
+                LATE_OPENING.min(opening)
+            } else {
+                opening
             };
             if timeout(limit, self.is_settled.wait()).await.is_err() {
                 is_late.store(true, Ordering::Relaxed);

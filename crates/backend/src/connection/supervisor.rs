@@ -302,9 +302,10 @@ impl Supervisor {
                 };
             let error = Box::pin(self.explained(error, &attempt)).await;
             let is_refused = is_refused(&error);
-            let delay = match is_refused {
-                true => backoff.delay_after_refusal(),
-                false => backoff.next_delay(),
+            let delay = if is_refused {
+                backoff.delay_after_refusal()
+            } else {
+                backoff.next_delay()
             };
             let backend = &*self.context.name;
             match self.for_client {
@@ -494,13 +495,12 @@ impl Supervisor {
             });
         let phase = Phase::Ready(Arc::clone(connection));
         self.state.send_modify(|state| {
-            let (attempts, description) = (state.attempts, Some(connection.description()));
             *state = State {
                 phase,
                 revision: Some(connection.revision()),
-                description,
+                description: Some(connection.description()),
                 attempted: true,
-                attempts,
+                attempts: state.attempts,
             };
         });
         // Earlier requests already have a connection.
@@ -630,9 +630,10 @@ impl Supervisor {
     /// Logs news; for client connections at a lower level.
     fn log(&self, news: &fmt::Arguments<'_>) {
         let backend = &*self.context.name;
-        match self.is_of_clients() {
-            false => tracing::info!(backend, "{news}"),
-            true => tracing::debug!(backend, "{news} (of a client)"),
+        if self.is_of_clients() {
+            tracing::debug!(backend, "{news} (of a client)")
+        } else {
+            tracing::info!(backend, "{news}")
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use fanlight_canonical::{Call, TaskDialect};
-use fanlight_protocol::{Json, Method, Response};
+use fanlight_protocol::{Method, Response};
 
 use super::Connection;
 use crate::request::deadline::CallProgress;
@@ -39,7 +39,7 @@ impl Connection {
                     .map(TaskRequest::Makes)
             }
             Method::TaskResult => {
-                let task = call.params.as_ref()?.get("taskId")?.as_str()?.into_owned();
+                let task = call.params.as_ref()?.text_at("taskId")?;
                 let guard = tasks.wait(
                     caller,
                     task.clone(),
@@ -61,8 +61,8 @@ impl Connection {
             TaskRequest::Makes(expected) => {
                 let task = response
                     .result()
-                    .and_then(|result| result.get("task")?.get("taskId"));
-                if let Some(task) = task.as_ref().and_then(Json::as_str) {
+                    .and_then(|result| result.get("task")?.text_at("taskId"));
+                if let Some(task) = task {
                     expected.made(&task);
                 }
             }

@@ -28,7 +28,7 @@ const WARNINGS: usize = 100;
 #[derive(Debug)]
 pub(crate) struct ToolTable {
     /// Whether the server wants parameters mirrored; otherwise it may want tasks.
-    mirrors: bool,
+    pub(crate) mirrors: bool,
     /// The maximum number of mirrored parameters per tool.
     max_mirrored: usize,
     known: Mutex<Known>,
@@ -74,11 +74,6 @@ impl ToolTable {
         }
     }
 
-    /// Whether the server wants parameters mirrored.
-    pub(crate) fn mirrors(&self) -> bool {
-        self.mirrors
-    }
-
     /// The facts about a tool; `None` if no list had it yet.
     pub(crate) fn of(&self, tool: &str) -> Option<KnownTool> {
         self.known.lock().tools.get(tool).cloned()
@@ -104,13 +99,12 @@ impl ToolTable {
                         Arc::clone(&self.none)
                     }
                 };
-                let is_repeatable = says_repeatable(tool);
                 learnt.push((
                     name.to_owned(),
                     KnownTool {
                         headers,
                         needs_task: false,
-                        is_repeatable,
+                        is_repeatable: says_repeatable(tool),
                         seen,
                     },
                 ));
@@ -133,22 +127,18 @@ impl ToolTable {
                 .and_then(|execution| execution.get("taskSupport"));
             let needs_task =
                 support.is_some_and(|support| support.as_str().as_deref() == Some("required"));
-            let name = tool.get("name")?.as_str()?.into_owned();
-            let (headers, is_repeatable) = (Arc::clone(&self.none), says_repeatable(&tool));
+            let name = tool.text_at("name")?;
             Some((
                 name,
                 KnownTool {
-                    headers,
+                    headers: Arc::clone(&self.none),
                     needs_task,
-                    is_repeatable,
+                    is_repeatable: says_repeatable(&tool),
                     seen,
                 },
             ))
         };
-        tools
-            .elements()
-            .filter_map(|element| known(tools.slice(element)))
-            .collect()
+        tools.items().filter_map(known).collect()
     }
 
     fn warn_once(&self, backend: &str, tool: &str, reason: &AnnotationError) {

@@ -12,7 +12,6 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::Connection;
-use crate::connection::tool_table::ToolTable;
 use crate::request::dialect::{MirroredParam, named};
 use crate::settings::{list_bytes, list_pages};
 use fanlight_canonical::{Call, LIST_ENTRIES, TaskDialect};
@@ -66,7 +65,7 @@ impl Connection {
         let table = self
             .tools
             .as_ref()
-            .filter(|table| table.mirrors() && call.method == Method::CallTool);
+            .filter(|table| table.mirrors && call.method == Method::CallTool);
         let tool = name.as_ref().and_then(Json::as_str);
         let (headers, is_unread) = match table.zip(tool) {
             Some((table, tool)) => {
@@ -141,7 +140,7 @@ impl Connection {
     }
 
     pub(super) fn rejects_headers(&self, call: &Call, response: &Response) -> bool {
-        self.tools.as_ref().is_some_and(ToolTable::mirrors)
+        self.tools.as_ref().is_some_and(|table| table.mirrors)
             && call.method == Method::CallTool
             && response.error_code() == Some(code::HEADER_MISMATCH)
     }
@@ -166,11 +165,9 @@ impl Connection {
             limit("listEntries", LIST_ENTRIES),
         );
         for _ in 0..list_pages() {
-            let params = cursor.as_ref().map(|cursor| {
-                let mut params = ObjectBuilder::new();
-                params.member("cursor", cursor);
-                params.finish()
-            });
+            let params = cursor
+                .as_ref()
+                .map(|cursor| ObjectBuilder::new().member("cursor", cursor).finish());
             let Some(response) = self.ask(&Method::ListTools, params.as_ref()).await else {
                 return false;
             };

@@ -228,16 +228,13 @@ fn newest(offered: &[String], has_sessions: bool) -> Option<Revision> {
 
 fn names(array: &Json) -> Vec<String> {
     array
-        .elements()
-        .filter_map(|element| Some(array.slice(element).as_str()?.into_owned()))
+        .items()
+        .filter_map(|element| Some(element.as_str()?.into_owned()))
         .collect()
 }
 
 fn in_words(error: &Json) -> String {
-    let message = error
-        .get("message")
-        .and_then(|message| Some(message.as_str()?.into_owned()))
-        .unwrap_or_default();
+    let message = error.text_at("message").unwrap_or_default();
     let code = error
         .get("code")
         .map_or_else(|| "no code".to_owned(), |code| excerpt(code.bytes(), 32));

@@ -198,9 +198,10 @@ impl Handshake<'_> {
             let mut probe = pin!(self.discover(transport, asked));
             // There is no other era to try, so a slow start may take all the time that the caller
             // allows.
-            let reply = match is_patient || self.choice == EraChoice::Modern {
-                true => Ok(probe.as_mut().await),
-                false => tokio::time::timeout(self.probe_timeout, probe.as_mut()).await,
+            let reply = if is_patient || self.choice == EraChoice::Modern {
+                Ok(probe.as_mut().await)
+            } else {
+                tokio::time::timeout(self.probe_timeout, probe.as_mut()).await
             };
             let silent = reply.is_err();
             let reply = reply.unwrap_or(ProbeReply::Silent {
@@ -304,22 +305,17 @@ impl Handshake<'_> {
         transport: &Transport,
         revision: Revision,
     ) -> Result<Opened, Refusal> {
-        let mut params = ObjectBuilder::new();
-        params
+        let params = ObjectBuilder::new()
             .string("protocolVersion", revision.name)
             .member("capabilities", self.context.declared.capabilities())
             .member(
                 "clientInfo",
                 self.context.declared.client_info().unwrap_or(self.own_info),
-            );
+            )
+            .finish();
         let dialect = Dialect::new(revision, self.own_info.clone());
         let reply = self
-            .send(
-                transport,
-                &dialect,
-                &Method::Initialize,
-                Some(&params.finish()),
-            )
+            .send(transport, &dialect, &Method::Initialize, Some(&params))
             .await;
         match reply.map_err(Refusal::from_transport)? {
             Reply::Answer { response, session } => {
@@ -437,10 +433,9 @@ impl Handshake<'_> {
         if revision.has_sessions {
             transport.notify(initialized_text()).await?;
         }
-        let dialect = Dialect::new(revision, self.own_info.clone());
         Ok(Agreed {
             transport,
-            dialect,
+            dialect: Dialect::new(revision, self.own_info.clone()),
             description: description.detached(),
             is_continued: false,
         })
@@ -461,13 +456,9 @@ pub(crate) fn continued(
     } = session;
     let revision = Revision::from_name(&revision).filter(|revision| revision.has_sessions)?;
     http.adopt(revision, Some(HeaderValue::from_str(&id).ok()?));
-    let (transport, dialect) = (
-        Transport::Http(Box::new(http)),
-        Dialect::new(revision, own_info.clone()),
-    );
     Some(Agreed {
-        transport,
-        dialect,
+        transport: Transport::Http(Box::new(http)),
+        dialect: Dialect::new(revision, own_info.clone()),
         description,
         is_continued: true,
     })

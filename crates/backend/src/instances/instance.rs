@@ -212,7 +212,6 @@ impl Instance {
                 env,
                 cwd,
             } => {
-                let policy = processes;
                 let (name, grace) = (Arc::clone(&name), process_stop());
                 (
                     "stdio",
@@ -222,7 +221,7 @@ impl Instance {
                         args,
                         env,
                         cwd,
-                        policy,
+                        policy: processes,
                         grace,
                     })),
                 )

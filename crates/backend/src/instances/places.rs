@@ -69,11 +69,10 @@ impl Places {
             return Some(Self(watch::channel(urls.into()).1));
         };
         let (places, watched) = watch::channel(Arc::from([]));
-        let (backend, names) = (settings.name.as_str().into(), Arc::clone(&settings.names));
         let watching = Watching {
-            backend,
+            backend: settings.name.as_str().into(),
             urls,
-            names,
+            names: Arc::clone(&settings.names),
             interval,
             places,
         };

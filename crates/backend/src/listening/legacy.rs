@@ -151,9 +151,10 @@ impl Base<'_> {
     /// Records the server's answer to a subscription.
     fn judge(&self, completed: Completed) {
         if completed.method == Method::Subscribe {
-            let verdict = match completed.is_accepted() {
-                true => Verdict::Accepted,
-                false => Verdict::Refused(completed.answer),
+            let verdict = if completed.is_accepted() {
+                Verdict::Accepted
+            } else {
+                Verdict::Refused(completed.answer)
             };
             self.registry.set_verdict(&completed.uri, verdict);
         }

@@ -83,13 +83,14 @@ impl Listeners {
         );
         let registration = self.registry.add(listen);
         // The session's own messages need no agreement of the server.
-        let honoured = match interest == own {
-            true => None,
-            false => match ready.await {
+        let honoured = if interest == own {
+            None
+        } else {
+            match ready.await {
                 Err(BackendError::ShuttingDown) => return Err(BackendError::ShuttingDown),
                 Err(_) => None,
                 Ok(_) => self.agreed(&registration, &interest).await,
-            },
+            }
         };
         Ok(Listening::new(honoured.unwrap_or(own), registration))
     }
@@ -123,12 +124,11 @@ impl Listeners {
         let of_session = listen.interest.session;
         // Messages outside of any subscription: the session's own, and notifications that Fanlight
         // does not know.
-        let interest = Interest {
-            session: of_session,
-            ..Interest::default()
-        };
         let registration = self.registry.add(Listen {
-            interest,
+            interest: Interest {
+                session: of_session,
+                ..Interest::default()
+            },
             ..listen.clone()
         });
         let (sender, honoured) = oneshot::channel();

@@ -69,11 +69,8 @@ impl<'a> ResourceRequests<'a> {
         {
             let connection = self.connection;
             self.running.push(Box::pin(async move {
-                let params = params.unwrap_or_else(|| {
-                    let mut params = ObjectBuilder::new();
-                    params.string("uri", &uri);
-                    params.finish()
-                });
+                let params =
+                    params.unwrap_or_else(|| ObjectBuilder::new().string("uri", &uri).finish());
                 let answer = connection.ask(&method, Some(&params)).await;
                 Completed {
                     method,

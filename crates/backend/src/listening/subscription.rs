@@ -94,9 +94,7 @@ impl BackendSubscription {
 
     fn sort(&self, notification: Notification) -> SubscriptionEvent {
         if notification.method == Method::Acknowledged {
-            let agreed = notification
-                .params()
-                .and_then(|params| params.get("notifications"));
+            let agreed = notification.param("notifications");
             return SubscriptionEvent::Acknowledged(agreed.unwrap_or_else(Json::empty_object));
         }
         SubscriptionEvent::Notification(notification.without_subscription_id())
@@ -109,8 +107,7 @@ impl End {
             Ok(Reply::Answer { response, .. }) => match response.error_code() {
                 Some(code::METHOD_NOT_FOUND) => Self::Unsupported,
                 Some(code::INVALID_PARAMS | code::MISSING_CLIENT_CAPABILITY) => {
-                    let message = response.error().and_then(|error| error.get("message"));
-                    let message = message.and_then(|message| Some(message.as_str()?.into_owned()));
+                    let message = response.error().and_then(|error| error.text_at("message"));
                     Self::Refused {
                         message: message.unwrap_or_default(),
                     }
@@ -137,9 +134,5 @@ async fn poll_exchange(exchange: &mut Option<Exchange>) -> Result<Reply, Backend
 
 /// The capabilities with which a server may send task notifications.
 fn tasks_capability() -> Json {
-    use fanlight_protocol::json::ObjectBuilder;
-    let (mut extensions, mut capabilities) = (ObjectBuilder::new(), ObjectBuilder::new());
-    extensions.member(TASKS_EXTENSION, &Json::empty_object());
-    capabilities.member("extensions", &extensions.finish());
-    capabilities.finish()
+    Json::empty_object().with_nested("extensions", TASKS_EXTENSION, &Json::empty_object())
 }

@@ -25,10 +25,9 @@ impl Challenge {
         let owned = |(name, value): &(&str, ParamValue<'_>)| {
             (name.to_ascii_lowercase(), value.to_unescaped())
         };
-        let parameters = challenge.params.iter().map(owned).collect();
         Self {
             scheme: challenge.scheme.to_ascii_lowercase(),
-            parameters,
+            parameters: challenge.params.iter().map(owned).collect(),
         }
     }
 

@@ -61,15 +61,14 @@ impl Declared {
     /// They are kept as long as the connection, so anything above `largest` bytes is left out.
     pub(crate) fn by(context: &CallContext, named: bool, largest: usize) -> Self {
         let kept = |value: &Json| fits(value, largest).then(|| value.detached());
-        let client_info = context
-            .client_info
-            .as_ref()
-            .filter(|_| named)
-            .and_then(kept);
         let capabilities = kept(&context.capabilities).unwrap_or_else(Json::empty_object);
         Self {
             capabilities,
-            client_info,
+            client_info: context
+                .client_info
+                .as_ref()
+                .filter(|_| named)
+                .and_then(kept),
             ..Self::nothing()
         }
     }
@@ -83,7 +82,7 @@ impl Declared {
     /// connection by this key.
     pub(crate) fn key(context: &CallContext, largest: usize) -> Option<Bytes> {
         let capabilities = &context.capabilities;
-        let any = fits(capabilities, largest) && capabilities.members().next().is_some();
+        let any = fits(capabilities, largest) && capabilities.has_members();
         any.then(|| Bytes::copy_from_slice(capabilities.bytes()))
     }
 
@@ -114,7 +113,7 @@ impl Declared {
 
     /// Whether there is neither a capability nor a named client.
     pub(crate) fn is_empty(&self) -> bool {
-        self.client_info.is_none() && self.capabilities.members().next().is_none()
+        self.client_info.is_none() && !self.capabilities.has_members()
     }
 
     /// The capability that the client lacks for this request; `None` if the request may be sent.

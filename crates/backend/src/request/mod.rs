@@ -285,9 +285,10 @@ pub(crate) fn messages(text: Bytes, batches: bool) -> Result<Messages, MessageEr
 /// A text without the byte order mark that some servers begin with (RFC 8259, 8.1).
 pub(crate) fn without_mark(text: Bytes) -> Bytes {
     const MARK: &[u8] = b"\xef\xbb\xbf";
-    match text.starts_with(MARK) {
-        true => text.slice(MARK.len()..),
-        false => text,
+    if text.starts_with(MARK) {
+        text.slice(MARK.len()..)
+    } else {
+        text
     }
 }
 

@@ -77,11 +77,8 @@ pub(crate) fn cannot_ask_text(id: &Json, why: &str) -> Bytes {
 
 /// The id of the request that the server has cancelled.
 pub(crate) fn cancelled_id(notification: &Notification) -> Option<Json> {
-    if notification.method == Method::Cancelled {
-        notification.params()?.get("requestId")
-    } else {
-        None
-    }
+    let id = notification.param("requestId")?;
+    (notification.method == Method::Cancelled).then_some(id)
 }
 
 /// Limits for server requests that the client gets.
@@ -137,10 +134,6 @@ impl PendingServerRequest {
             .ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
         let (notices_sender, notices) = limits.notices.then(|| mpsc::channel(NOTICES)).unzip();
-        let token = request
-            .params
-            .as_ref()
-            .and_then(|params| params.get("_meta")?.get(meta::PROGRESS_TOKEN));
         let deadline = Instant::now() + limit;
         let (method, params, trace) = (
             request.method.clone(),
@@ -150,7 +143,9 @@ impl PendingServerRequest {
         let span = Some(Box::new((span, method.clone())));
         let pending = Self {
             id: request.id.clone(),
-            token,
+            token: request
+                .param("_meta")
+                .and_then(|meta| meta.get(meta::PROGRESS_TOKEN)),
             answer,
             notices,
             limit,
@@ -279,9 +274,7 @@ impl PendingServerRequest {
     fn poll_notice(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
         let notices = self.notices.as_mut()?;
         while let Poll::Ready(Some(notification)) = notices.poll_recv(context) {
-            let names_token = notification
-                .params()
-                .is_some_and(|params| params.peek("progressToken").is_some());
+            let names_token = notification.param("progressToken").is_some();
             let renamed = notification.with_param("requestId", &self.id);
             match &self.token {
                 Some(token) if names_token => {

@@ -157,10 +157,7 @@ pub(crate) fn asked(
     within: &Parent,
     request: &Request,
 ) -> ServerSpan {
-    let meta = request
-        .params
-        .as_ref()
-        .and_then(|params| params.get("_meta"));
+    let meta = request.param("_meta");
     let subject = Subject::of(&request.method, request.params.as_ref());
     let mut span = within.server(
         telemetry,

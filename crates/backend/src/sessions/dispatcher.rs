@@ -236,11 +236,12 @@ impl Dispatcher {
     /// Refuses a call that would run in a process with other users. Its sender has excluded that,
     /// so it happens only if the server's era has just changed.
     fn check(&self, call: &Call, lease: &Lease) -> Result<(), BackendError> {
-        match self.pool.is_apart(call, lease) {
-            true => Err(BackendError::Unreachable {
+        if self.pool.is_apart(call, lease) {
+            Err(BackendError::Unreachable {
                 reason: "its era has just changed: try again".into(),
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 
@@ -372,15 +373,12 @@ impl Dispatcher {
 /// increase and the server begins with its own (2026-07-28 basic/utilities/progress, Behavior
 /// Requirements).
 fn waiting(step: u32) -> ServerMessage {
-    let mut params = ObjectBuilder::new();
-    params
-        .member("progressToken", &Json::literal("0"))
-        .string("message", "waiting for the server to start");
     let progress = format!("{:e}", f64::from(step) * 1e-9);
-    if let Ok(progress) = Json::parse(progress.into(), 1) {
-        params.member("progress", &progress);
-    }
-    let params = params.finish();
+    let params = ObjectBuilder::new()
+        .integer("progressToken", 0)
+        .string("message", "waiting for the server to start")
+        .optional("progress", Json::parse(progress.into(), 1).ok().as_ref())
+        .finish();
     ServerMessage::Notification(Notification::new(Method::Progress, Some(&params)))
 }
 
@@ -454,10 +452,11 @@ impl Drop for WatchedCall<'_> {
         if !self.is_watched {
             return;
         }
-        match self.deadline.is_unanswered() {
-            true => self.failed(),
+        if self.deadline.is_unanswered() {
+            self.failed()
+        } else {
             // The client has given the call up, or it was never sent.
-            false => self.abandoned(),
+            self.abandoned()
         }
     }
 }

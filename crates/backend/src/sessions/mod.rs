@@ -595,9 +595,10 @@ impl SessionPool {
 
     /// Whether a client has a connection other than `base`.
     fn has_own_connection(&self, client: &CallContext, base: &Arc<Connection>) -> bool {
-        match base.revision().has_sessions {
-            true => self.owner(client).is_some(),
-            false => self.is_second_era(client, base),
+        if base.revision().has_sessions {
+            self.owner(client).is_some()
+        } else {
+            self.is_second_era(client, base)
         }
     }
 
@@ -811,15 +812,14 @@ impl SessionPool {
         } else {
             base.known()
         };
-        let is_proven = self.is_proven_at(base);
         self.open_as(
             owner,
             client,
             ForClient {
                 known,
-                reprobed: base.is_reprobed(),
+                reprobed: base.reprobed,
                 is_second_era,
-                is_proven,
+                is_proven: self.is_proven_at(base),
             },
         )
     }
@@ -864,9 +864,10 @@ impl SessionPool {
             },
             &client.peer,
         )?;
-        let declared = match client.caller.is_gateway() {
-            true => Declared::by_gateway(client, self.largest_description()),
-            false => Declared::by(client, is_named, self.largest_description()),
+        let declared = if client.caller.is_gateway() {
+            Declared::by_gateway(client, self.largest_description())
+        } else {
+            Declared::by(client, is_named, self.largest_description())
         };
         let first = State {
             phase: first_phase(true),

@@ -87,10 +87,11 @@ impl SessionPool {
                     .to_owned()
             }
             Err(why) => {
-                let hint = match self.base.has_asked() {
-                    true => "",
-                    false => "; if it never asks a client and keeps nothing for one, `session: shared` saves processes",
-                };
+                let hint = if self.base.has_asked() {
+""
+} else {
+"; if it never asks a client and keeps nothing for one, `session: shared` saves processes"
+};
                 format!("each client session has a process of its own: {why}{hint}")
             }
         }))
@@ -108,11 +109,9 @@ async fn judge(connection: &Connection) -> Result<(), String> {
     }
     let (mut cursor, mut left): (Option<Json>, _) = (None, connection.largest_list());
     for _ in 0..connection.most_pages() {
-        let params = cursor.as_ref().map(|cursor| {
-            let mut params = ObjectBuilder::new();
-            params.member("cursor", cursor);
-            params.finish()
-        });
+        let params = cursor
+            .as_ref()
+            .map(|cursor| ObjectBuilder::new().member("cursor", cursor).finish());
         let page = connection
             .ask(&Method::ListTools, params.as_ref())
             .await
@@ -144,7 +143,7 @@ fn judge_description(description: &ServerDescription) -> Result<(), String> {
         }
         let value = all.slice(member.value.clone());
         for option in ["subscribe", "listChanged"] {
-            if value.get(option).is_some_and(|option| option.is_true()) {
+            if value.flag(option) {
                 return Err(format!(
                     "it declares `{name}.{option}`, which may differ between sessions"
                 ));
@@ -165,9 +164,7 @@ fn judge_tools(page: &Json) -> Result<(), String> {
             .is_some_and(|annotations| is_read_only(&annotations))
         {
             let name = tool
-                .get("name")
-                .as_ref()
-                .and_then(Json::as_str)
+                .text_at("name")
                 .map(|name| excerpt(name.as_bytes(), SHOWN));
             return Err(format!(
                 "its tool {:?} does not say that it is read-only",

@@ -26,6 +26,7 @@ use crate::connection::supervised::InUse;
 const NOT_FREED: Duration = Duration::from_secs(60);
 
 /// The requests that wait for a process, and the usual time that processes are in use.
+#[derive(Default)]
 pub(super) struct Turns {
     queue: Mutex<Queue>,
     /// The usual time that a request keeps its process.
@@ -75,16 +76,6 @@ struct Turn<'a> {
     turns: &'a Turns,
     number: u64,
     key: &'a SpareKey,
-}
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self {
-            queue: Mutex::default(),
-            uses: Measured::default(),
-            changed: watch::Sender::new(()),
-        }
-    }
 }
 
 impl Turns {

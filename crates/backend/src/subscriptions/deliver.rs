@@ -98,8 +98,7 @@ const ENDED: [&str; 3] = ["completed", "failed", "cancelled"];
 
 /// The id of the task that a notification is about.
 fn task_of(notification: &Notification) -> Option<String> {
-    let params = notification.params()?;
-    Some(params.get("taskId")?.as_str()?.into_owned())
+    Some(notification.param("taskId")?.as_str()?.into_owned())
 }
 
 struct Delivery<'a> {
@@ -247,9 +246,7 @@ impl State {
 
     /// Stops naming a task that has ended, for all sessions that have learnt of that.
     fn unfollow_ended(&mut self, origin: &Origin, notification: &Notification) {
-        let status = notification
-            .params()
-            .and_then(|params| params.get("status"));
+        let status = notification.param("status");
         let has_ended = ENDED
             .iter()
             .any(|ended| status.as_ref().is_some_and(|status| status.is_str(ended)));

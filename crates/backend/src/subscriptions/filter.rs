@@ -39,9 +39,9 @@ impl Filter {
     /// The `params` of `subscriptions/listen`, with further members of the filter.
     pub(crate) fn to_params(&self, further: Option<&Json>) -> Json {
         let filter = subscription::filter(self.lists, &self.uris, &self.tasks, further);
-        let mut params = ObjectBuilder::new();
-        params.member("notifications", &filter);
-        params.finish()
+        ObjectBuilder::new()
+            .member("notifications", &filter)
+            .finish()
     }
 
     /// The part of an interest that this filter contains.

@@ -292,9 +292,10 @@ impl State {
         let tasks = session.more.iter().flat_map(|more| &more.tasks);
         let changed = tasks.filter(|task| is_named(task) != is_listening);
         for task in changed.cloned().collect::<Vec<_>>() {
-            match is_listening {
-                true => drop(self.subscribe(Named::Task, who, &task, (None, limit))),
-                false => self.unsubscribe(Named::Task, who, &task),
+            if is_listening {
+                self.subscribe(Named::Task, who, &task, (None, limit));
+            } else {
+                self.unsubscribe(Named::Task, who, &task)
             }
         }
     }

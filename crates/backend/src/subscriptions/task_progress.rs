@@ -187,15 +187,14 @@ impl TaskProgress {
             number: _,
         } = table.tasks.get(&token)?;
         let waits = |wait: &&Wait| task.as_ref() == Some(&wait.task) && wait.caller == *caller;
-        let waiting = table
-            .waits
-            .values()
-            .find(waits)
-            .map(|wait| wait.messages.clone());
         Some(ProgressTarget::Client {
             caller: caller.clone(),
             token: token.clone(),
-            waiting,
+            waiting: table
+                .waits
+                .values()
+                .find(waits)
+                .map(|wait| wait.messages.clone()),
         })
     }
 }

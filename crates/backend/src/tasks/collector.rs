@@ -101,11 +101,10 @@ impl TaskTranslation {
             lifetime,
         );
         let (messages, receiver) = ServerMessages::channel(QUEUE);
-        let (context, params) = (Arc::clone(origin), Some(task_params(&task.json)));
         let call = Call {
             method: Method::TaskResult,
-            params,
-            context,
+            params: Some(task_params(&task.json)),
+            context: Arc::clone(origin),
             messages,
         };
         self.tasks
@@ -216,12 +215,11 @@ impl State {
     fn to_json(&self) -> Json {
         let mut requests = ObjectBuilder::new();
         for Open { key, request } in self.shown() {
-            let mut shown = ObjectBuilder::new();
-            shown.string("method", request.method.as_str());
-            if let Some(params) = &request.params {
-                shown.member("params", params);
-            }
-            requests.member(key, &shown.finish());
+            let shown = ObjectBuilder::new()
+                .string("method", request.method.as_str())
+                .optional("params", request.params.as_ref())
+                .finish();
+            requests.member(key, &shown);
         }
         requests.finish()
     }

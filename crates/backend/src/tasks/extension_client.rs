@@ -133,10 +133,7 @@ impl TaskTranslation {
         task: &TaskId,
         origin: &Arc<CallContext>,
     ) -> Result<Response, BackendError> {
-        let responses = call
-            .params
-            .as_ref()
-            .and_then(|params| params.get("inputResponses"));
+        let responses = call.param("inputResponses");
         match self.collectors.touch(&task.key(&call.context)) {
             Some(collector) => {
                 responses
@@ -187,12 +184,7 @@ impl TaskTranslation {
     /// Records the client that a task was made for. A later request may declare other capabilities,
     /// and so use another session, in which the server may not know the task.
     fn record_origin(&self, client: &CallContext, created: &Json) {
-        let Some(id) = created
-            .get("taskId")
-            .as_ref()
-            .and_then(Json::as_str)
-            .map(std::borrow::Cow::into_owned)
-        else {
+        let Some(id) = created.text_at("taskId") else {
             return;
         };
         let origin = CallContext {

@@ -35,7 +35,7 @@ use fanlight_canonical::{
     BackendError, Call, CallContext, Caller, HandleSeal, Peer, ServerMessages, TaskDialect,
 };
 use fanlight_fair::{Budget, Reservation, Spent};
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use parking_lot::Mutex;
 use tokio::time::timeout;
@@ -155,10 +155,7 @@ impl TaskTranslation {
         let Some(server) = self.calls.server(call).await?.tasks() else {
             return self.calls.exchange(call, progress).await;
         };
-        let asks_for_task = call
-            .params
-            .as_ref()
-            .is_some_and(|params| params.get("task").is_some());
+        let asks_for_task = call.param("task").is_some();
         match (&call.method, call.context.tasks, server) {
             (Method::CallTool, Some(Requested), Extension) if asks_for_task => {
                 self.create_requested(call, progress).await
@@ -166,8 +163,11 @@ impl TaskTranslation {
             (Method::CallTool, Some(Extension), Requested) => {
                 self.create_extension(call, progress).await
             }
-            (Method::CallTool, None | Some(Requested), _) if !asks_for_task => {
-                self.call_plainly(server, call, progress).await
+            (Method::CallTool, None | Some(Requested), Requested) if !asks_for_task => {
+                self.call_legacy(call, progress).await
+            }
+            (Method::CallTool, None | Some(Requested), Extension) if !asks_for_task => {
+                self.call_modern(call, progress).await
             }
             (Method::CallTool, ..) => {
                 let response = self.calls.exchange(call, progress).await?;
@@ -195,14 +195,7 @@ impl TaskTranslation {
                     }
                     // A server may accept an id that Fanlight cannot read, for example one with
                     // half a surrogate pair.
-                    Err(refusal)
-                        if call
-                            .params
-                            .as_ref()
-                            .is_some_and(|params| params.get("taskId").is_some()) =>
-                    {
-                        return Ok(refusal.clone());
-                    }
+                    Err(refusal) if call.param("taskId").is_some() => return Ok(refusal.clone()),
                     _ => {}
                 }
                 match (client, server, task) {
@@ -225,10 +218,8 @@ impl TaskTranslation {
     /// Removes other clients' tasks from a list of tasks.
     fn without_foreign(&self, call: &Call, response: Response) -> Result<Response, BackendError> {
         let is_foreign = |task: &Json| {
-            let id = task.get("taskId");
-            id.as_ref()
-                .and_then(Json::as_str)
-                .is_some_and(|id| self.owners.is_foreign(&id, &call.context.caller))
+            let id = task.text_at("taskId");
+            id.is_some_and(|id| self.owners.is_foreign(&id, &call.context.caller))
         };
         let Some(result) = response.result() else {
             return Ok(response);
@@ -236,15 +227,12 @@ impl TaskTranslation {
         let Some(tasks) = result.get("tasks") else {
             return Ok(response);
         };
-        let all = || tasks.elements().map(|range| tasks.slice(range));
+        let all = || tasks.items();
         if !all().any(|task| is_foreign(&task)) {
             return Ok(response);
         }
-        let mut own = ArrayBuilder::default();
-        all().filter(|task| !is_foreign(task)).for_each(|task| {
-            own.push(&task);
-        });
-        Ok(response.with_body(&translate::with_member(&result, "tasks", &own.finish())))
+        let own = Json::array(all().filter(|task| !is_foreign(task)));
+        Ok(response.with_body(&result.with_member("tasks", &own)))
     }
 
     /// Records the owner of a created task.
@@ -277,7 +265,7 @@ impl TaskTranslation {
         ttl: Option<Json>,
         is_maker: bool,
     ) {
-        if let Some(id) = task.get("taskId").as_ref().and_then(Json::as_str) {
+        if let Some(id) = task.text_at("taskId") {
             self.owners
                 .add(&id, owner, peer, is_maker, self.lifetime(ttl));
         }
@@ -367,7 +355,7 @@ struct TaskId {
 
 impl TaskId {
     fn of(call: &Call) -> Result<Self, Response> {
-        let id = call.params.as_ref().and_then(|params| params.get("taskId"));
+        let id = call.param("taskId");
         let id = id.and_then(|json| {
             Some(Self {
                 name: json.as_str()?.into_owned(),
@@ -446,9 +434,7 @@ fn with_extension(context: &CallContext) -> CallContext {
 }
 
 fn task_params(id: &Json) -> Json {
-    let mut params = ObjectBuilder::new();
-    params.member("taskId", id);
-    params.finish()
+    ObjectBuilder::new().member("taskId", id).finish()
 }
 
 /// The id of the task that a modern server made from a request.
@@ -498,10 +484,7 @@ impl TaskTranslation {
     /// Makes a task from the result of a call. Returns the response that creates the task; `None`
     /// if the result is too large to be kept.
     fn keep(&self, call: &Call, result: &Json) -> Option<Response> {
-        let ttl = call
-            .params
-            .as_ref()
-            .and_then(|params| params.get("task")?.get("ttl"));
+        let ttl = call.param("task").and_then(|task| task.get("ttl"));
         let task = Arc::new(ImmediateTask {
             id: self.handles.fresh_task(call.context.caller.holder())?,
             result: result.detached(),
@@ -517,10 +500,11 @@ impl TaskTranslation {
         {
             return None;
         }
-        let mut created = ObjectBuilder::new();
-        // A task begins as working (Task Status Lifecycle).
-        created.member("task", &task.to_json("working"));
-        Some(Response::from_result(&created.finish()))
+        let created = ObjectBuilder::new()
+            // A task begins as working (Task Status Lifecycle).
+            .member("task", &task.to_json("working"))
+            .finish();
+        Some(Response::from_result(&created))
     }
 }
 
@@ -544,16 +528,13 @@ impl ImmediateTask {
 
     /// The task's status. A tool's own error counts as the task's failure (Task Status).
     fn status(&self) -> &'static str {
-        let is_error = self
-            .result
-            .get("isError")
-            .is_some_and(|is_error| is_error.is_true());
+        let is_error = self.result.flag("isError");
         if is_error { "failed" } else { "completed" }
     }
 
     fn to_json(&self, status: &str) -> Json {
-        let mut task = ObjectBuilder::new();
-        task.string("taskId", &self.id)
+        ObjectBuilder::new()
+            .string("taskId", &self.id)
             .string("status", status)
             .string("createdAt", &self.created)
             .string("lastUpdatedAt", &self.created)
@@ -561,7 +542,7 @@ impl ImmediateTask {
                 "ttl",
                 i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX),
             )
-            .integer("pollInterval", POLL_INTERVAL);
-        task.finish()
+            .integer("pollInterval", POLL_INTERVAL)
+            .finish()
     }
 }

@@ -73,11 +73,10 @@ impl TaskNotifications {
 
     /// A channel to a listener that translates notifications about tasks.
     fn translated(self: &Arc<Self>, listen: &Listen) -> ServerMessages {
-        let (context, messages) = (Arc::clone(&listen.context), listen.messages.clone());
         let listener = Arc::new(Listener {
             id: self.next_listener.fetch_add(1, Ordering::Relaxed),
-            context,
-            messages,
+            context: Arc::clone(&listen.context),
+            messages: listen.messages.clone(),
         });
         let this = Arc::clone(self);
         listen
@@ -102,9 +101,7 @@ impl TaskNotifications {
         // A client without tasks gets the final result instead of notifications.
         let dialect = listener.context.tasks?;
         let params = notification.params().unwrap_or_else(Json::empty_object);
-        let task = params
-            .get("taskId")
-            .and_then(|id| Some(id.as_str()?.into_owned()));
+        let task = params.text_at("taskId");
         if task
             .as_ref()
             .is_some_and(|task| self.owners.is_foreign(task, caller))
@@ -165,8 +162,7 @@ impl TaskTranslation {
     /// cannot do. On a shared connection, a legacy server does not tell which session a task belongs
     /// to. So Fanlight itself names the tasks of a session while the session listens.
     pub(super) fn follow(&self, client: &CallContext, task: &Json) {
-        let id = task.get("taskId");
-        let id = id.as_ref().and_then(Json::as_str);
+        let id = task.text_at("taskId");
         let Some(id) = id.filter(|_| client.tasks == Some(TaskDialect::Requested)) else {
             return;
         };

@@ -10,25 +10,11 @@ use fanlight_protocol::{Json, Response, code, meta};
 
 use super::wait::{ExtensionWait, RequestedWait};
 use super::{
-    CallProgress, CancelOnDrop, TaskDialect, TaskTranslation, as_task, created, with_extension,
-    without_progress,
+    CallProgress, CancelOnDrop, TaskTranslation, as_task, created, with_extension, without_progress,
 };
 
 impl TaskTranslation {
-    /// Calls a tool for a client without tasks.
-    pub(super) async fn call_plainly(
-        self: &Arc<Self>,
-        server: TaskDialect,
-        call: &Call,
-        progress: &CallProgress,
-    ) -> Result<Response, BackendError> {
-        match server {
-            TaskDialect::Requested => self.call_legacy(call, progress).await,
-            TaskDialect::Extension => self.call_modern(call, progress).await,
-        }
-    }
-
-    async fn call_legacy(
+    pub(super) async fn call_legacy(
         self: &Arc<Self>,
         call: &Call,
         progress: &CallProgress,
@@ -58,13 +44,12 @@ impl TaskTranslation {
             id: id.clone(),
             armed: true,
         };
-        let token = Some(progress.id.load(Ordering::Relaxed));
         let wait = RequestedWait {
             translator: self,
             context: &call.context,
             messages,
             id: &id,
-            token,
+            token: Some(progress.id.load(Ordering::Relaxed)),
         };
         let outcome = self
             .wait(progress, wait.run(&task))
@@ -74,7 +59,7 @@ impl TaskTranslation {
         outcome
     }
 
-    async fn call_modern(
+    pub(super) async fn call_modern(
         self: &Arc<Self>,
         call: &Call,
         progress: &CallProgress,
@@ -83,12 +68,11 @@ impl TaskTranslation {
         let mut permit = None;
         if requires_extension(&response) && !is_modern(&call.context) {
             permit = Some(self.permit(&call.context.peer)?);
-            let context = Arc::new(with_extension(&call.context));
             response = self
                 .calls
                 .exchange(
                     &Call {
-                        context,
+                        context: Arc::new(with_extension(&call.context)),
                         ..call.clone()
                     },
                     progress,
@@ -122,11 +106,10 @@ impl TaskTranslation {
                 "a task that was not requested, and whose end the gateway cannot wait for: {error}"
             ),
         })?;
-        let messages = &call.messages;
         let wait = ExtensionWait {
             translator: self,
             context: &context,
-            messages,
+            messages: &call.messages,
             id: &id,
             names_task: false,
         };
@@ -149,7 +132,7 @@ impl TaskTranslation {
         call: &Call,
         progress: &CallProgress,
     ) -> Result<Option<Response>, BackendError> {
-        let tool = call.params.as_ref().and_then(|params| params.get("name"));
+        let tool = call.param("name");
         let tool = tool.as_ref().and_then(Json::as_str).map(Cow::into_owned);
         if let Some(tool) = &tool
             && self.calls.requires_task(&call.context, tool, false).await?

@@ -48,12 +48,7 @@ impl TaskTranslation {
             self.record_created(&call.context, Some(&result), TaskDialect::Extension);
             return Ok(response.with_body(&created_to_legacy(&result)));
         }
-        let kind = result.get("resultType");
-        if kind
-            .as_ref()
-            .and_then(Json::as_str)
-            .is_some_and(|kind| kind != "complete")
-        {
+        if (result.text_at("resultType")).is_some_and(|kind| kind != "complete") {
             // The server wants input before it begins.
             return Ok(response);
         }
@@ -130,10 +125,8 @@ impl TaskTranslation {
             return Ok(before);
         };
         if Status::of(&task).is_terminal() {
-            let status = task_to_legacy(&task).get("status");
-            return Ok(has_ended(
-                &status.as_ref().and_then(Json::as_str).unwrap_or_default(),
-            ));
+            let status = task_to_legacy(&task).text_at("status");
+            return Ok(has_ended(&status.unwrap_or_default()));
         }
         let params = call.params.clone().unwrap_or_else(Json::empty_object);
         let acknowledged = self.query(Method::CancelTask, params, &context).await?;
@@ -156,7 +149,7 @@ impl TaskTranslation {
 
     /// The client's tasks, oldest first. The cursor is the number of the last listed one.
     pub(super) async fn list_owned(&self, call: &Call) -> Result<Response, BackendError> {
-        let after = match call.params.as_ref().and_then(|params| params.get("cursor")) {
+        let after = match call.param("cursor") {
             None => 0,
             Some(cursor) => match cursor.as_str().and_then(|cursor| cursor.parse().ok()) {
                 Some(after) => after,
@@ -180,12 +173,12 @@ impl TaskTranslation {
                 tasks.push(&task);
             }
         }
-        let mut result = ObjectBuilder::new();
-        result.member("tasks", &tasks.finish());
-        if let Some(next) = next {
-            result.string("nextCursor", &next.to_string());
-        }
-        Ok(Response::from_result(&result.finish()))
+        let next = next.map(|next| Json::string(&next.to_string()));
+        let result = ObjectBuilder::new()
+            .member("tasks", &tasks.finish())
+            .optional("nextCursor", next.as_ref())
+            .finish();
+        Ok(Response::from_result(&result))
     }
 
     /// A task for the list, unless it is gone.

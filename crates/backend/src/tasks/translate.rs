@@ -59,59 +59,28 @@ pub(super) fn with_task(params: Option<&Json>) -> Json {
     if params.get("task").is_some() {
         params
     } else {
-        rewrite_object(&params, |_| true, br#""task":{}"#)
+        params.with_member("task", &Json::empty_object())
     }
 }
 
 /// The `params` of a call without a request for a task.
 pub(super) fn without_task(params: &Json) -> Json {
-    rewrite_object(params, |member| !member.is(params, "task"), b"")
+    params.without(&["task"])
 }
 
 /// A client's capabilities with the tasks extension.
 pub(super) fn with_extension(capabilities: &Json) -> Json {
-    let own = format!(r#""{}":{{}}"#, meta::TASKS_EXTENSION);
-    match capabilities
-        .members()
-        .find(|member| member.is(capabilities, "extensions"))
-    {
-        Some(Member { value, .. }) if capabilities.slice(value.clone()).is_object() => {
-            if capabilities
-                .slice(value.clone())
-                .get(meta::TASKS_EXTENSION)
-                .is_some()
-            {
-                return capabilities.clone();
-            }
-            let mut edits = Edits::new(capabilities.bytes().clone());
-            edits.insert_members(value.start, own.as_bytes());
-            edits.finish_json()
-        }
-        _ => {
-            let extensions = format!(r#""extensions":{{{own}}}"#);
-            rewrite_object(
-                capabilities,
-                |member| !member.is(capabilities, "extensions"),
-                extensions.as_bytes(),
-            )
-        }
-    }
+    capabilities.with_nested("extensions", meta::TASKS_EXTENSION, &Json::empty_object())
 }
 
 /// Translates the extension's `CreateTaskResult` to 2025-11-25: members move into `task`, `_meta`
 /// stays.
 pub(super) fn created_to_legacy(result: &Json) -> Json {
     let task = renamed(result, &TO_LEGACY);
-    let outside = |member: &Member| member.is(&task, "resultType") || member.is(&task, "_meta");
-    let mut wrapped = ObjectBuilder::new();
-    wrapped.member(
-        "task",
-        &rewrite_object(&task, |member| !outside(member), b""),
-    );
-    if let Some(meta) = result.get("_meta") {
-        wrapped.member("_meta", &meta);
-    }
-    wrapped.finish()
+    ObjectBuilder::new()
+        .member("task", &task.without(&["resultType", "_meta"]))
+        .optional("_meta", result.get("_meta").as_ref())
+        .finish()
 }
 
 /// Translates the 2025-11-25 `CreateTaskResult` to the extension's; `None` if it contains no task.
@@ -125,13 +94,9 @@ pub(super) fn created_to_extension(result: &Json) -> Option<Json> {
     let is_outer = |member: &Member| member.name(&task).is_some_and(|name| outer.contains(&name));
     let inner = rewrite_object(&task, |member| !is_outer(member), b"");
     let mut added = br#""resultType":"task""#.to_vec();
-    let members = inner
-        .as_text()
-        .get(1..inner.as_text().len() - 1)
-        .unwrap_or_default();
-    if !members.trim().is_empty() {
+    if inner.has_members() {
         added.push(b',');
-        added.extend_from_slice(members.as_bytes());
+        added.extend_from_slice(inner.inner());
     }
     let replaced = |member: &Member| member.is(result, "task") || member.is(result, "resultType");
     Some(rewrite_object(result, |member| !replaced(member), &added))
@@ -148,80 +113,36 @@ pub(super) fn task_to_legacy(detailed: &Json) -> Json {
     if is_error && Status::of(&task) == Status::Completed {
         task = with_status(&task, "failed");
     }
-    rewrite_object(
-        &task,
-        |member| !INLINED.iter().any(|name| member.is(&task, name)),
-        b"",
-    )
+    task.without(&INLINED)
 }
 
 /// Translates a 2025-11-25 `Task` to the extension's `DetailedTask`. A result makes it completed,
 /// even a tool's error; a JSON-RPC error makes it failed (the extension, Task Status).
 pub(super) fn task_to_extension(task: &Json, inlined: &Inlined) -> Json {
-    let mut task = extension_task(task);
-    let added = match inlined {
-        Inlined::Nothing => Vec::new(),
-        Inlined::Result(result) => {
-            task = with_status(&task, "completed");
-            member("result", result)
-        }
-        Inlined::Error(error) => {
-            task = with_status(&task, "failed");
-            member("error", error)
-        }
-        Inlined::InputRequests(requests) => member("inputRequests", requests),
-    };
-    rewrite_object(
-        &task,
-        |member| !INLINED.iter().any(|name| member.is(&task, name)),
-        &added,
-    )
+    let task = extension_task(task).without(&INLINED);
+    match inlined {
+        Inlined::Nothing => task,
+        Inlined::Result(result) => with_status(&task, "completed").with_member("result", result),
+        Inlined::Error(error) => with_status(&task, "failed").with_member("error", error),
+        Inlined::InputRequests(requests) => task.with_member("inputRequests", requests),
+    }
 }
 
 /// A result of the extension with its `resultType`.
 pub(super) fn complete(result: &Json) -> Json {
-    with_member(result, "resultType", &Json::literal(r#""complete""#))
+    result.with_member("resultType", &Json::string("complete"))
 }
 
 /// The result without `resultType`, for the params of a notification.
 pub(super) fn without_type(result: &Json) -> Json {
-    rewrite_object(result, |member| !member.is(result, "resultType"), b"")
+    result.without(&["resultType"])
 }
 
 /// Names the task in the `_meta` of a result or `params` that belongs to it, as 2025-11-25 demands
 /// (Related Task Metadata). An object that already names a task does not change.
 pub(super) fn with_related_task(object: &Json, id: &Json) -> Json {
-    let own = [
-        quote(meta::RELATED_TASK),
-        br#":{"taskId":"#.to_vec(),
-        id.bytes().to_vec(),
-        b"}".to_vec(),
-    ]
-    .concat();
-    let found = object.members().find(|member| member.is(object, "_meta"));
-    match found.map(|member| member.value) {
-        Some(at) if object.slice(at.clone()).is_object() => {
-            if object.slice(at.clone()).get(meta::RELATED_TASK).is_some() {
-                return object.clone();
-            }
-            let mut edits = Edits::new(object.bytes().clone());
-            edits.insert_members(at.start, &own);
-            edits.finish_json()
-        }
-        _ => {
-            let meta = [br#""_meta":{"#.to_vec(), own, b"}".to_vec()].concat();
-            rewrite_object(object, |member| !member.is(object, "_meta"), &meta)
-        }
-    }
-}
-
-/// The object with a member set to a value.
-pub(super) fn with_member(object: &Json, name: &str, value: &Json) -> Json {
-    rewrite_object(
-        object,
-        |present| !present.is(object, name),
-        &member(name, value),
-    )
+    let task = ObjectBuilder::new().member("taskId", id).finish();
+    object.with_nested("_meta", meta::RELATED_TASK, &task)
 }
 
 /// The notification with another method and other params; its other members stay.
@@ -252,12 +173,8 @@ fn extension_task(task: &Json) -> Json {
     if task.get("ttlMs").is_some() {
         task
     } else {
-        rewrite_object(&task, |_| true, br#""ttlMs":null"#)
+        task.with_member("ttlMs", &Json::null())
     }
-}
-
-fn member(name: &str, value: &Json) -> Vec<u8> {
-    [quote(name), b":".to_vec(), value.bytes().to_vec()].concat()
 }
 
 /// Renames members of an object. A member that already has the new name is removed.

@@ -46,7 +46,7 @@ impl Comparison<'_> {
     }
 
     fn results(&mut self, was: &Json, is: &Json) {
-        let is_failed = |body: &Json| body.get("isError").is_some_and(|flag| flag.is_true());
+        let is_failed = |body: &Json| body.flag("isError");
         if is_failed(was) == is_failed(is) {
             return self.values(&compared(was), &compared(is));
         }

@@ -69,7 +69,7 @@ pub fn compare_openings(was: &Json, is: &Json, tolerance: &Tolerance) -> Vec<Dif
 
 /// An object without `_meta`.
 pub fn without_meta(object: &Json) -> Json {
-    rewrite_object(object, |member| !member.is(object, "_meta"), &[])
+    object.without(&["_meta"])
 }
 
 impl Comparison<'_> {
@@ -159,13 +159,12 @@ impl Comparison<'_> {
                 .unwrap_or_default()
                 .into_iter()
                 .enumerate();
-            let name = |argument: &Json| Some(argument.get("name")?.as_str()?.into_owned());
+            let name = |argument: &Json| argument.text_at("name");
             // An argument without a name is the one at its place.
             all.map(|(at, argument)| (name(&argument).unwrap_or_else(|| at.to_string()), argument))
                 .collect::<Vec<_>>()
         };
-        let is_required =
-            |argument: &Json| argument.get("required").is_some_and(|flag| flag.is_true());
+        let is_required = |argument: &Json| argument.flag("required");
         let (was, is) = (named(was), named(is));
         for (index, (name, before)) in was.iter().enumerate() {
             let after = is.iter().find(|(other, _)| other == name).map(|(_, is)| is);
@@ -183,9 +182,10 @@ impl Comparison<'_> {
         }
         for (index, (name, after)) in is.iter().enumerate() {
             if was.iter().all(|(other, _)| other != name) {
-                let change = match is_required(after) {
-                    true => Change::ArgumentRequired,
-                    false => Change::ArgumentAdded,
+                let change = if is_required(after) {
+                    Change::ArgumentRequired
+                } else {
+                    Change::ArgumentAdded
                 };
                 self.at_member(&index.to_string(), |at| at.add(change, None, Some(after)));
             }

@@ -30,25 +30,16 @@ const TEXTS: [&str; 4] = ["title", "description", "icons", "instructions"];
 /// The limit of reported differences of one comparison.
 const MOST: usize = 200;
 
-/// The severity of a difference, the least severe first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// A value differs, which may be intended.
-    Value,
-    /// Clients can go on as before, but people should look at it.
-    Look,
-    /// Clients that worked may fail.
-    Breaking,
-}
-
-impl Severity {
-    /// The word for the severity.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Value => "value",
-            Self::Look => "look",
-            Self::Breaking => "breaking",
-        }
+fanlight_protocol::named! {
+    /// The severity of a difference, the least severe first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Severity {
+        /// A value differs, which may be intended.
+        Value = "value",
+        /// Clients can go on as before, but people should look at it.
+        Look = "look",
+        /// Clients that worked may fail.
+        Breaking = "breaking",
     }
 }
 
@@ -291,14 +282,15 @@ fn members(object: &Json) -> Vec<(String, Json)> {
 
 /// The elements of an array.
 fn elements(array: &Json) -> Vec<Json> {
-    let all = array.elements().map(|place| array.slice(place));
+    let all = array.items();
     all.collect()
 }
 
 /// The kind of a difference of a definition's member.
 fn change_of(member: &str) -> Change {
-    match TEXTS.contains(&member) {
-        true => Change::DescriptionChanged,
-        false => Change::DefinitionChanged,
+    if TEXTS.contains(&member) {
+        Change::DescriptionChanged
+    } else {
+        Change::DefinitionChanged
     }
 }

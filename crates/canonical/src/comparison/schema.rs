@@ -248,7 +248,7 @@ impl Part {
             let known = TYPES.iter().find(|(known, _)| name.is_str(known));
             known.map_or(0, |(_, bits)| *bits)
         });
-        let is_nullable = self.json.get("nullable").is_some_and(|flag| flag.is_true());
+        let is_nullable = self.json.flag("nullable");
         all | u8::from(is_nullable)
     }
 }

@@ -54,34 +54,22 @@ impl Identity {
     }
 }
 
-/// The kind of credentials that proved an identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// None: the client is not authenticated.
-    Anonymous,
-    /// An OAuth access token.
-    Token,
-    /// A key of the configured file of keys.
-    Key,
-    /// A TLS client certificate.
-    Certificate,
-    /// A header of a trusted proxy.
-    Proxy,
-    /// The operating system, for a client on a Unix socket.
-    Socket,
-}
-
-impl Source {
-    /// The source's name for operators.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Anonymous => "none",
-            Self::Token => "token",
-            Self::Key => "key",
-            Self::Certificate => "certificate",
-            Self::Proxy => "proxy",
-            Self::Socket => "socket",
-        }
+fanlight_protocol::named! {
+    /// The kind of credentials that proved an identity.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Source {
+        /// None: the client is not authenticated.
+        Anonymous = "none",
+        /// An OAuth access token.
+        Token = "token",
+        /// A key of the configured file of keys.
+        Key = "key",
+        /// A TLS client certificate.
+        Certificate = "certificate",
+        /// A header of a trusted proxy.
+        Proxy = "proxy",
+        /// The operating system, for a client on a Unix socket.
+        Socket = "socket",
     }
 }
 

@@ -59,9 +59,10 @@ impl WrittenPattern {
     /// Whether the pattern matches the item `name` of `server`.
     pub fn is_about(&self, server: &str, name: &str) -> bool {
         let is_own = self.of.as_deref() == Some(server) && matches(self.text(), name);
-        let is_meant = match self.opens {
-            true => self.pattern.means(&self.servers, server, name),
-            false => self.pattern.may_mean(&self.servers, server, name),
+        let is_meant = if self.opens {
+            self.pattern.means(&self.servers, server, name)
+        } else {
+            self.pattern.may_mean(&self.servers, server, name)
         };
         is_own || is_meant
     }

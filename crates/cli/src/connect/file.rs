@@ -178,7 +178,7 @@ impl ClientFile {
         let path = self.path.display();
         let by_hand = format!(
             "nothing was changed; `fanlight connect {} --print` shows the entry",
-            self.client.id()
+            self.client.as_str()
         );
         Failure::other(match error {
             EditError::Malformed(line, message) => format!("{path}:{line}: {message}; {by_hand}"),

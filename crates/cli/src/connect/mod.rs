@@ -82,7 +82,7 @@ pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
     }
     text += &format!(
         "\nto undo: fanlight connect {} --undo{}",
-        client.id(),
+        client.as_str(),
         again(args)
     );
     if entry.needs_token() {
@@ -113,7 +113,7 @@ fn again(args: &ConnectArgs) -> String {
 }
 
 fn unknown(name: &str) -> Failure {
-    let ids: Vec<_> = Client::ALL.into_iter().map(Client::id).collect();
+    let ids: Vec<_> = Client::ALL.into_iter().map(Client::as_str).collect();
     Failure::usage(format!(
         "unknown client {name:?}; known clients: {}",
         ids.join(", ")
@@ -218,8 +218,8 @@ pub fn longest_entry(config: &Config) -> Option<(Client, String)> {
 fn print(args: &ConnectArgs, client: Client, file: &str, entry: &Entry) -> Result<(), Failure> {
     let snippet = entry.snippet();
     if args.json {
-        let language = snippet.language.name();
-        let answer = json!({"client": client.id(), "title": client.title(), "file": file, "language": language,
+        let language = snippet.language.as_str();
+        let answer = json!({"client": client.as_str(), "title": client.title(), "file": file, "language": language,
             "text": snippet.text, "command": snippet.command, "variable": entry.variable()});
         out::json(&format!("{answer:#}"));
         return Ok(());
@@ -239,8 +239,7 @@ fn report(
     text: &str,
 ) -> Result<(), Failure> {
     if args.json {
-        let answer =
-            json!({"client": client.id(), "file": file.display().to_string(), "action": action});
+        let answer = json!({"client": client.as_str(), "file": file.display().to_string(), "action": action});
         out::json(&format!("{answer:#}"));
     } else {
         say!("{text}");
@@ -281,10 +280,10 @@ fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
             (false, false) => "",
         };
         answer.push(
-            json!({"client": client.id(), "title": client.title(), "file": shown, "found": is_here,
+            json!({"client": client.as_str(), "title": client.title(), "file": shown, "found": is_here,
             "connected": is_connected}),
         );
-        rows.push([client.id(), client.title(), state, &shown].map(str::to_owned));
+        rows.push([client.as_str(), client.title(), state, &shown].map(str::to_owned));
     }
     if args.json {
         out::json(&format!("{:#}", Value::from(answer)));
@@ -350,10 +349,10 @@ impl Target {
                 .as_ref()
                 .and_then(|places| Some(places.shown(places.of_user(client).first()?)));
             json!({
-                "client": client.id(),
+                "client": client.as_str(),
                 "title": client.title(),
                 "file": file,
-                "language": snippet.language.name(),
+                "language": snippet.language.as_str(),
                 "text": snippet.text,
                 "command": snippet.command,
                 "variable": entry.variable(),

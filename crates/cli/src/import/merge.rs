@@ -59,7 +59,7 @@ pub(super) fn merge(sources: &[Source]) -> (Vec<Taken>, Vec<LeftOut>) {
             {
                 known.from.push(place);
             } else {
-                let client = source.client.map(|client| client.id());
+                let client = source.client.map(|client| client.as_str());
                 let name = free_name(name, client, &taken);
                 taken.push(Taken {
                     name,
@@ -139,7 +139,7 @@ mod tests {
         Source {
             title: client.title(),
             client: Some(client),
-            path: client.id().into(),
+            path: client.as_str().into(),
             servers: servers.collect(),
             left_out: Vec::new(),
             variables: Vec::new(),

@@ -92,7 +92,7 @@ pub(super) fn named(from: &str, places: Option<&Places>) -> Result<Vec<Source>, 
         ]);
     }
     let Some(client) = Client::named(from) else {
-        let ids: Vec<_> = Client::ALL.into_iter().map(Client::id).collect();
+        let ids: Vec<_> = Client::ALL.into_iter().map(Client::as_str).collect();
         return Err(Failure::usage(format!(
             "{from} is neither a file nor a known client; clients: {}",
             ids.join(", ")

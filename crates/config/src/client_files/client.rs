@@ -2,78 +2,42 @@
 
 use crate::client_files::item::Language;
 
-/// A client with a configuration file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Client {
-    /// Claude Desktop.
-    ClaudeDesktop,
-    /// Claude Code.
-    ClaudeCode,
-    /// Cursor.
-    Cursor,
-    /// Visual Studio Code.
-    VsCode,
-    /// Windsurf.
-    Windsurf,
-    /// Cline.
-    Cline,
-    /// Roo Code.
-    Roo,
-    /// Gemini CLI.
-    Gemini,
-    /// Codex.
-    Codex,
-    /// Zed.
-    Zed,
-    /// Goose.
-    Goose,
-    /// OpenCode.
-    OpenCode,
-    /// Continue.
-    Continue,
-    /// LM Studio.
-    LmStudio,
+fanlight_protocol::named! {
+    /// A client with a configuration file.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Client {
+        /// Claude Desktop.
+        ClaudeDesktop = "claude-desktop",
+        /// Claude Code.
+        ClaudeCode = "claude-code",
+        /// Cursor.
+        Cursor = "cursor",
+        /// Visual Studio Code.
+        VsCode = "vscode",
+        /// Windsurf.
+        Windsurf = "windsurf",
+        /// Cline.
+        Cline = "cline",
+        /// Roo Code.
+        Roo = "roo",
+        /// Gemini CLI.
+        Gemini = "gemini",
+        /// Codex.
+        Codex = "codex",
+        /// Zed.
+        Zed = "zed",
+        /// Goose.
+        Goose = "goose",
+        /// OpenCode.
+        OpenCode = "opencode",
+        /// Continue.
+        Continue = "continue",
+        /// LM Studio.
+        LmStudio = "lm-studio",
+    }
 }
 
 impl Client {
-    /// All clients.
-    pub const ALL: [Self; 14] = [
-        Self::ClaudeDesktop,
-        Self::ClaudeCode,
-        Self::Cursor,
-        Self::VsCode,
-        Self::Windsurf,
-        Self::Cline,
-        Self::Roo,
-        Self::Gemini,
-        Self::Codex,
-        Self::Zed,
-        Self::Goose,
-        Self::OpenCode,
-        Self::Continue,
-        Self::LmStudio,
-    ];
-
-    /// Its name on the command line.
-    pub fn id(self) -> &'static str {
-        match self {
-            Self::ClaudeDesktop => "claude-desktop",
-            Self::ClaudeCode => "claude-code",
-            Self::Cursor => "cursor",
-            Self::VsCode => "vscode",
-            Self::Windsurf => "windsurf",
-            Self::Cline => "cline",
-            Self::Roo => "roo",
-            Self::Gemini => "gemini",
-            Self::Codex => "codex",
-            Self::Zed => "zed",
-            Self::Goose => "goose",
-            Self::OpenCode => "opencode",
-            Self::Continue => "continue",
-            Self::LmStudio => "lm-studio",
-        }
-    }
-
     /// Its name.
     pub fn title(self) -> &'static str {
         match self {
@@ -100,7 +64,7 @@ impl Client {
         let name = plain(name);
         Self::ALL
             .into_iter()
-            .find(|client| name == plain(client.id()) || name == plain(client.title()))
+            .find(|client| name == plain(client.as_str()) || name == plain(client.title()))
     }
 
     /// The notation of its file.
@@ -158,7 +122,7 @@ mod tests {
     #[test]
     fn client_is_found_by_id_or_title() {
         for client in Client::ALL {
-            assert_eq!(Client::named(client.id()), Some(client));
+            assert_eq!(Client::named(client.as_str()), Some(client));
             assert_eq!(Client::named(client.title()), Some(client));
         }
         assert_eq!(Client::named("VS-Code"), Some(Client::VsCode));

@@ -2,25 +2,16 @@
 
 use std::fmt::Write as _;
 
-/// The notation of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Language {
-    /// JSON; readers may or may not allow comments, so none are written.
-    Json,
-    /// YAML 1.2.
-    Yaml,
-    /// TOML 1.0.
-    Toml,
-}
-
-impl Language {
-    /// The notation's name in a fenced block of Markdown.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Yaml => "yaml",
-            Self::Toml => "toml",
-        }
+fanlight_protocol::named! {
+    /// The notation of a file.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Language {
+        /// JSON; readers may or may not allow comments, so none are written.
+        Json = "json",
+        /// YAML 1.2.
+        Yaml = "yaml",
+        /// TOML 1.0.
+        Toml = "toml",
     }
 }
 

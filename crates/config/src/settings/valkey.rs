@@ -158,9 +158,12 @@ impl fmt::Display for ValkeyUrl {
             ValkeyKind::Cluster => ("+cluster", String::new()),
             ValkeyKind::Sentinel(name) => ("+sentinel", format!("/{name}")),
         };
-        let host = |(host, port): &(String, u16)| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
+        let host = |(host, port): &(String, u16)| {
+            if host.contains(':') {
+                format!("[{host}]:{port}")
+            } else {
+                format!("{host}:{port}")
+            }
         };
         let hosts: Vec<_> = self.hosts.iter().map(host).collect();
         write!(

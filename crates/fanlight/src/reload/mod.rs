@@ -408,22 +408,21 @@ impl Keeper {
             .metrics()
             .iter()
             .for_each(|metrics| metrics.configuration_read(generation));
-        let outcome = match is_same {
-            true => Outcome::unchanged(trigger),
-            false => {
-                let unmatched =
-                    unmatched::warnings(&self.effective(), &KnownLists::of(&self.assembly.gateway));
-                Outcome::applied(
-                    trigger,
-                    Applied {
-                        servers: difference,
-                        moved,
-                        needs_restart,
-                        names,
-                        unmatched,
-                    },
-                )
-            }
+        let outcome = if is_same {
+            Outcome::unchanged(trigger)
+        } else {
+            let unmatched =
+                unmatched::warnings(&self.effective(), &KnownLists::of(&self.assembly.gateway));
+            Outcome::applied(
+                trigger,
+                Applied {
+                    servers: difference,
+                    moved,
+                    needs_restart,
+                    names,
+                    unmatched,
+                },
+            )
         };
         let (config, effective, switched) = (
             self.shown(),

@@ -32,11 +32,10 @@ pub(crate) struct DetachedCalls {
 impl DetachedCalls {
     /// Allows at most `limit` calls; cancelling `cut` ends all of them.
     pub(crate) fn new(limit: usize, cut: CancellationToken) -> Arc<Self> {
-        let permits = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
         Arc::new(Self {
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
-            permits,
+            permits: Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS))),
             cut,
         })
     }

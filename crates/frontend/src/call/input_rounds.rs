@@ -16,7 +16,6 @@ use fanlight_canonical::{CallContext, ServerMessage, ServerMessages, ServerReque
 use fanlight_gateway::{Gateway, Operation};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::input::{InputRequest, InputRequired};
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -141,11 +140,10 @@ async fn answers(
             params,
         } = request;
         let (sender, answer) = oneshot::channel();
-        let trace = context.trace.clone();
         let request = ServerRequest {
             method: method.clone(),
             params,
-            trace,
+            trace: context.trace.clone(),
             answer: sender,
             notices: None,
             deadline,
@@ -216,9 +214,8 @@ impl OpenInput {
         if self.method == Method::Elicit {
             return Ok(Json::literal(r#"{"action":"cancel"}"#));
         }
-        let mut data = ObjectBuilder::new();
-        data.member("input", &self.key).member("error", &error);
-        Err(unanswered(&self.key, &self.method, "the client refused").with_data(data.finish()))
+        let refused = unanswered(&self.key, &self.method, "the client refused");
+        Err(refused.with("input", &self.key).with("error", &error))
     }
 }
 

@@ -63,16 +63,15 @@ struct HeldAnswer {
 
 impl LegacyCall {
     pub(crate) fn new(call: CoreCall, filter: NotificationFilter, session: Arc<Session>) -> Self {
-        let (open, held, outbox) = (Vec::new(), Vec::new(), VecDeque::new());
         Self {
             call,
             filter,
             session,
-            open,
+            open: Vec::new(),
             rights: None,
-            held,
+            held: Vec::new(),
             noted: None,
-            outbox,
+            outbox: VecDeque::new(),
             end: None,
         }
     }

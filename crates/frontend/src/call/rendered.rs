@@ -91,10 +91,9 @@ impl ResponseStream<Answer> for RenderedCall {
                 let ending = span
                     .take()
                     .map(|span| Box::new(Ending::answered(span, &rendering.method, &response)));
-                let (text, error) = (rendering.message(&response), response.error_code());
                 Some(ResponseItem::Response(Answer {
-                    text,
-                    error,
+                    text: rendering.message(&response),
+                    error: response.error_code(),
                     ending,
                 }))
             }

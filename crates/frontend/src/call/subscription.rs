@@ -176,11 +176,11 @@ impl Subscription {
     /// The response that ends the subscription (Subscriptions, Graceful Closure).
     fn close(&mut self) -> Item {
         self.state = None;
-        let mut result = ObjectBuilder::new();
-        result
+        let result = ObjectBuilder::new()
             .string("resultType", "complete")
-            .member("_meta", &subscription_meta(&self.id));
-        ResponseItem::Response(Response::from_result(&result.finish()))
+            .member("_meta", &subscription_meta(&self.id))
+            .finish();
+        ResponseItem::Response(Response::from_result(&result))
     }
 
     /// [`ResponseStream::poll_next`] without the audit record.
@@ -328,11 +328,11 @@ fn acknowledged(id: &Json, honoured: &Interest) -> Json {
         ..
     } = honoured;
     let filter = subscription::filter(*lists, uris, tasks, unknown.as_ref());
-    let mut params = ObjectBuilder::new();
-    params
+    let params = ObjectBuilder::new()
         .member("_meta", &subscription_meta(id))
-        .member("notifications", &filter);
-    notification_text(Method::Acknowledged.as_str(), Some(&params.finish()))
+        .member("notifications", &filter)
+        .finish();
+    notification_text(Method::Acknowledged.as_str(), Some(&params))
 }
 
 /// Whether the client asked for this notification: "The server MUST NOT send notification types the
@@ -347,9 +347,7 @@ fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
         // The URI may name a part of a subscribed resource.
         Method::ResourceUpdated => !honoured.uris.is_empty(),
         Method::TaskChanged => {
-            let named = notification
-                .params()
-                .and_then(|params| params.get("taskId"));
+            let named = notification.param("taskId");
             let named = named.as_ref().and_then(Json::as_str);
             named.is_some_and(|named| honoured.tasks.iter().any(|task| **task == *named))
         }

@@ -63,17 +63,11 @@ impl UrlElicitations {
             return;
         };
         known.is_accepted = false;
-        let mut member = ObjectBuilder::new();
-        member.string(ELICITATION_ID, &known.id);
-        let member = member.finish();
+        let member = ObjectBuilder::new()
+            .string(ELICITATION_ID, &known.id)
+            .finish();
         let mut edits = Edits::new(params.bytes().clone());
-        edits.insert_members(
-            0,
-            member
-                .bytes()
-                .get(1..member.bytes().len() - 1)
-                .unwrap_or_default(),
-        );
+        edits.insert_members(0, member.inner());
         request.params = Some(edits.finish_json());
     }
 
@@ -97,9 +91,8 @@ impl UrlElicitations {
             .extract_if(.., |known| known.is_accepted && !is_asked(known))
             .collect();
         for UrlElicitation { id, .. } in completed {
-            let mut params = ObjectBuilder::new();
-            params.string(ELICITATION_ID, &id);
-            let text = notification_text(ELICITATION_COMPLETE, Some(&params.finish()));
+            let params = ObjectBuilder::new().string(ELICITATION_ID, &id).finish();
+            let text = notification_text(ELICITATION_COMPLETE, Some(&params));
             if let Ok(Message::Notification(notification)) =
                 Message::parse(text.into_bytes(), NESTING)
             {

@@ -62,7 +62,6 @@ impl ChannelConnection {
             cut,
             running: running_hook,
         } = options;
-        let closing = CancellationToken::new();
         Ok(Arc::new(Self {
             number: fresh_number(),
             ingress: Ingress::new(core, settings, &cut)?,
@@ -73,7 +72,7 @@ impl ChannelConnection {
                 settings.max_concurrent.clamp(1, Semaphore::MAX_PERMITS),
             )),
             tasks: TaskTracker::new(),
-            closing,
+            closing: CancellationToken::new(),
             cut,
             only,
             running_hook,

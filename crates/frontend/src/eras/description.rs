@@ -4,11 +4,9 @@
 //! Only members that differ between the eras change. All others, unknown ones included, keep their
 //! bytes and positions.
 
-use std::ops::Range;
-
 use fanlight_canonical::TaskDialect;
 use fanlight_protocol::capability::has_tasks_extension;
-use fanlight_protocol::json::{ArrayBuilder, Edits, Member, ObjectBuilder, rewrite_object};
+use fanlight_protocol::json::{Edits, Member, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Revision, implementation, meta};
 
@@ -80,11 +78,8 @@ pub(crate) fn legacy_versions_served() -> Json {
 }
 
 fn names_of(wanted: impl Fn(Revision) -> bool) -> Json {
-    let mut names = ArrayBuilder::default();
-    for revision in Revision::ALL.into_iter().filter(|it| wanted(*it)) {
-        names.push(&Json::string(revision.name));
-    }
-    names.finish()
+    let revisions = Revision::ALL.into_iter().filter(|it| wanted(*it));
+    Json::strings(revisions.map(|revision| revision.name))
 }
 
 /// Members that both eras require and the description lacks.
@@ -116,7 +111,7 @@ fn set_version(
     }
     let mut edits = Edits::new(description.bytes().clone());
     // Insert first: the first replaced member may have the same position.
-    edits.insert_members(0, &members_of(missing));
+    edits.insert_members(0, missing.finish().inner());
     if let Some(member) = counterpart {
         edits.replace(member.key, Json::string(wanted).into_bytes());
         edits.replace(member.value, value.bytes().clone());
@@ -129,41 +124,24 @@ fn set_version(
 /// Moves the server's identity to `_meta`, where modern servers have it (2026-07-28 basic/index,
 /// Per-response protocol fields). A description that already has it there stays as it is.
 fn move_server_info(description: Json) -> Json {
-    let Some(server_info) = description.get(SERVER_INFO) else {
-        return description;
-    };
-    let mut added = ObjectBuilder::new();
-    added.member(meta::SERVER_INFO, &server_info);
-    let added = added.finish();
-    let without = |added: &[u8]| {
-        rewrite_object(
-            &description,
-            |member| !member.is(&description, SERVER_INFO),
-            added,
-        )
-    };
-    let Some(own_meta) = description.get("_meta") else {
-        let mut member = ObjectBuilder::new();
-        member.member("_meta", &added);
-        return without(&members_of(member));
-    };
-    if !own_meta.is_object() || own_meta.get(meta::SERVER_INFO).is_some() {
-        return description;
+    let own_meta = description.get("_meta");
+    let has_place =
+        own_meta.is_none_or(|own| own.is_object() && own.get(meta::SERVER_INFO).is_none());
+    match description.get(SERVER_INFO).filter(|_| has_place) {
+        Some(server_info) => description.without(&[SERVER_INFO]).with_nested(
+            "_meta",
+            meta::SERVER_INFO,
+            &server_info,
+        ),
+        None => description,
     }
-    let without = without(b"");
-    let Some(Range { start, .. }) = find(&without, "_meta").map(|member| member.value) else {
-        return description;
-    };
-    let mut edits = Edits::new(without.bytes().clone());
-    edits.insert_members(start, inner(&added));
-    edits.finish_json()
 }
 
 /// Announces tasks in the client's dialect if the server announces them in the other; the backend
 /// translates later messages. A legacy client without tasks must not see the extension: its calls
 /// wait for the task's result.
 fn with_tasks(description: Json, speaks: Option<TaskDialect>) -> Json {
-    let Some(place) = find(&description, CAPABILITIES).map(|member| member.value) else {
+    let Some(place) = description.place(CAPABILITIES) else {
         return description;
     };
     let capabilities = description.slice(place.clone());
@@ -175,11 +153,7 @@ fn with_tasks(description: Json, speaks: Option<TaskDialect>) -> Json {
             Some(TaskDialect::Extension) if takes_calls_as_tasks(&capabilities) => Some(
                 with_member(&capabilities, "extensions", TASKS_EXTENSION_DECLARED),
             ),
-            None if capabilities.get(TASKS).is_some() => Some(rewrite_object(
-                &capabilities,
-                |member| !member.is(&capabilities, TASKS),
-                b"",
-            )),
+            None if capabilities.get(TASKS).is_some() => Some(capabilities.without(&[TASKS])),
             _ => None,
         };
     let Some(changed) = changed else {
@@ -195,7 +169,7 @@ fn with_tasks(description: Json, speaks: Option<TaskDialect>) -> Json {
 fn with_member(capabilities: &Json, name: &str, wanted: &'static str) -> Json {
     let wanted = Json::literal(wanted);
     let mut edits = Edits::new(capabilities.bytes().clone());
-    match find(capabilities, name).map(|member| member.value) {
+    match capabilities.place(name) {
         Some(place) => {
             let own = capabilities.slice(place.clone());
             let both = if own.is_object() {
@@ -206,9 +180,8 @@ fn with_member(capabilities: &Json, name: &str, wanted: &'static str) -> Json {
             edits.replace(place, both.into_bytes());
         }
         None => {
-            let mut member = ObjectBuilder::new();
-            member.member(name, &wanted);
-            edits.insert_members(0, &members_of(member));
+            let member = ObjectBuilder::new().member(name, &wanted).finish();
+            edits.insert_members(0, member.inner());
         }
     }
     edits.finish_json()
@@ -226,18 +199,6 @@ fn takes_calls_as_tasks(capabilities: &Json) -> bool {
 
 fn find(object: &Json, key: &str) -> Option<Member> {
     object.members().find(|member| member.is(object, key))
-}
-
-/// The text of an object's members, without braces.
-fn members_of(object: ObjectBuilder) -> Vec<u8> {
-    inner(&object.finish()).to_vec()
-}
-
-fn inner(object: &Json) -> &[u8] {
-    object
-        .bytes()
-        .get(1..object.bytes().len().saturating_sub(1))
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -45,9 +45,10 @@ mod tests {
         let Some(version) = version else {
             return Meta::default();
         };
-        let mut whole = ObjectBuilder::new();
-        whole.string(fanlight_protocol::meta::PROTOCOL_VERSION, version);
-        Meta::read(whole.finish()).unwrap()
+        let whole = ObjectBuilder::new()
+            .string(fanlight_protocol::meta::PROTOCOL_VERSION, version)
+            .finish();
+        Meta::read(whole).unwrap()
     }
 
     #[test]

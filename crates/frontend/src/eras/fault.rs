@@ -88,13 +88,11 @@ pub(crate) fn method_not_found(method: &str) -> RpcError {
 /// The message with `error`. It omits an id that was not readable: the id is optional in 2025-11-25
 /// and 2026-07-28, and never null (schema, JSONRPCErrorResponse).
 pub(crate) fn message(id: Option<&Json>, error: &RpcError) -> Json {
-    let mut object = ObjectBuilder::new();
-    object.string("jsonrpc", "2.0");
-    if let Some(id) = id {
-        object.member("id", id);
-    }
-    object.member("error", &error.to_json());
-    object.finish()
+    ObjectBuilder::new()
+        .string("jsonrpc", "2.0")
+        .optional("id", id)
+        .member("error", &error.to_json())
+        .finish()
 }
 
 /// A client's text, shortened for an error message.

@@ -4,7 +4,7 @@ use fanlight_canonical::TaskDialect;
 use fanlight_protocol::capability::{
     ClientCapability, MissingCapability, has_tasks_extension, missing_capability_error,
 };
-use fanlight_protocol::json::{ObjectBuilder, Value};
+use fanlight_protocol::json::Value;
 use fanlight_protocol::meta::{self, LogLevel};
 use fanlight_protocol::{Json, Method, Revision, RpcError, code};
 
@@ -108,14 +108,12 @@ pub(crate) fn not_served(method: &Method, meta: &Meta) -> RpcError {
 }
 
 fn unsupported_here(requested: &str, supported: &Json) -> RpcError {
-    let mut data = ObjectBuilder::new();
-    data.member("supported", supported)
-        .string("requested", requested);
     RpcError::new(
         code::UNSUPPORTED_PROTOCOL_VERSION,
         "Unsupported protocol version",
     )
-    .with_data(data.finish())
+    .with("supported", supported)
+    .with("requested", &Json::string(requested))
 }
 
 fn required(key: &str, kind: &str) -> RpcError {
@@ -135,9 +133,8 @@ mod tests {
     use crate::eras::notifications::LogGate;
 
     fn meta(text: &'static str) -> Meta {
-        let mut params = ObjectBuilder::new();
-        params.member("_meta", &Json::literal(text));
-        crate::eras::params::Params::read(Some(&params.finish()))
+        let params = Json::empty_object().with_member("_meta", &Json::literal(text));
+        crate::eras::params::Params::read(Some(&params))
             .unwrap()
             .meta
     }

@@ -118,17 +118,14 @@ impl Rendering {
 /// basic/index, Per-response protocol fields: every result should).
 fn with_server_info(response: &Response, server: &Json, added: Bytes, id: &Json) -> Chunks {
     let body = response.body();
-    let mut named = ObjectBuilder::new();
-    named.member(meta::SERVER_INFO, server);
-    let named = named.finish();
+    let named = ObjectBuilder::new()
+        .member(meta::SERVER_INFO, server)
+        .finish();
     match body.find(["_meta"]) {
         Ok([None]) => {
-            let mut members = ObjectBuilder::new();
-            members.member("_meta", &named);
-            let members = members.finish().into_bytes();
-            let members = members.slice(1..members.len() - 1);
+            let members = ObjectBuilder::new().member("_meta", &named).finish();
             let separator: &[u8] = if added.is_empty() { b"" } else { b"," };
-            response.to_message(id, [&added[..], separator, &members[..]].concat().into())
+            response.to_message(id, [&added[..], separator, members.inner()].concat().into())
         }
         Ok([Some(place)]) => {
             let own = body.slice(place.clone());
@@ -136,8 +133,7 @@ fn with_server_info(response: &Response, server: &Json, added: Bytes, id: &Json)
                 return response.to_message(id, added);
             }
             let mut edits = Edits::new(body.bytes().clone());
-            let named = named.into_bytes();
-            edits.insert_owned_members(place.start, named.slice(1..named.len() - 1));
+            edits.insert_members(place.start, named.inner());
             response
                 .with_body(&edits.finish_json())
                 .to_message(id, added)

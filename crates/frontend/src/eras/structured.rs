@@ -9,7 +9,7 @@
 //! and `content` has the result too, as 2026-07-28 asks of servers.
 
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{replace_elements, rewrite_object};
+use fanlight_protocol::json::replace_elements;
 use memchr::memmem;
 
 const OUTPUT_SCHEMA: &str = "outputSchema";
@@ -24,8 +24,7 @@ pub(super) fn tools_for_legacy(list: &Json) -> Option<Json> {
     }
     replace_elements(list, "tools", |tool| {
         let schema = tool.get(OUTPUT_SCHEMA)?;
-        let without = || rewrite_object(tool, |member| !member.is(tool, OUTPUT_SCHEMA), b"");
-        (!is_of_objects(&schema)).then(without)
+        (!is_of_objects(&schema)).then(|| tool.without(&[OUTPUT_SCHEMA]))
     })
 }
 
@@ -37,14 +36,7 @@ pub(super) fn result_for_legacy(result: &Json) -> Option<Json> {
         // Leave a legacy server's violation of its own revision alone.
         && result.get(RESULT_TYPE).is_some()
         && result.get(STRUCTURED_CONTENT).is_some_and(|content| !content.is_object());
-    if !is_foreign {
-        return None;
-    }
-    Some(rewrite_object(
-        result,
-        |member| !member.is(result, STRUCTURED_CONTENT),
-        b"",
-    ))
+    is_foreign.then(|| result.without(&[STRUCTURED_CONTENT]))
 }
 
 fn is_of_objects(schema: &Json) -> bool {

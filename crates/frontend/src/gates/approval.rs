@@ -163,9 +163,7 @@ impl ApprovalGate {
     fn all_more(&self) -> Option<Json> {
         let mut added = ObjectBuilder::new();
         for name in [INPUT_RESPONSES, REQUEST_STATE] {
-            if let Some(value) = self.param(name) {
-                added.member(name, &value);
-            }
+            added.optional(name, self.param(name).as_ref());
         }
         with_members(self.call.more.clone(), added)
     }
@@ -213,19 +211,18 @@ impl ApprovalGate {
         {
             text = format!("{text}\n\n{}", escaped(part));
         }
-        let mut params = ObjectBuilder::new();
-        params.string("message", &text);
         // The form has no fields: accepting is the answer (2026-07-28 client/elicitation, Response
         // Actions).
-        params.member(
-            "requestedSchema",
-            &Json::literal(r#"{"type":"object","properties":{}}"#),
-        );
+        let schema = Json::literal(r#"{"type":"object","properties":{}}"#);
+        let params = ObjectBuilder::new()
+            .string("message", &text)
+            .member("requestedSchema", &schema)
+            .finish();
         let (answer, answered) = oneshot::channel();
         let limit = self.settings.input_timeout;
         let request = ServerRequest {
             method: Method::Elicit,
-            params: Some(params.finish()),
+            params: Some(params),
             trace: self.context.trace.clone(),
             answer,
             notices: None,
@@ -313,14 +310,12 @@ impl ApprovalGate {
         if let Some(noted) = &self.context.noted {
             noted.approval.get_or_init(|| id.into());
         }
-        let client = self.identity().map(|identity| &**identity);
-        let tool = Item {
-            server: &self.call.server,
-            name: (&*self.call.tool).into(),
-        };
         let event = AuditEvent::Approval {
-            client,
-            tool,
+            client: self.identity().map(|identity| &**identity),
+            tool: Item {
+                server: &self.call.server,
+                name: (&*self.call.tool).into(),
+            },
             id,
             outcome,
         };
@@ -330,15 +325,12 @@ impl ApprovalGate {
 }
 
 /// An object with the members of both; `None` if there are none.
-fn with_members(own: Option<Json>, added: ObjectBuilder) -> Option<Json> {
+fn with_members(own: Option<Json>, mut added: ObjectBuilder) -> Option<Json> {
     if added.is_empty() {
         return own;
     }
-    let added = added.finish();
-    let added = added.bytes();
-    let added = added.get(1..added.len() - 1).unwrap_or_default();
     let own = own.unwrap_or_else(Json::empty_object);
-    Some(rewrite_object(&own, |_| true, added))
+    Some(rewrite_object(&own, |_| true, added.finish().inner()))
 }
 
 fn not_asked(error: &NotAsked) -> RpcError {
@@ -352,11 +344,11 @@ fn not_asked(error: &NotAsked) -> RpcError {
 }
 
 fn not_approved(message: &str, id: Option<&str>, status: &str) -> RpcError {
-    let mut data = ObjectBuilder::new();
+    let mut error = RpcError::new(code::NOT_APPROVED, message);
     if let Some(id) = id {
-        data.string("approval", id);
+        error = error.with("approval", &Json::string(id));
     }
-    data.string("status", status);
-    data.member("mayHaveRun", &Json::literal("false"));
-    RpcError::new(code::NOT_APPROVED, message).with_data(data.finish())
+    error
+        .with("status", &Json::string(status))
+        .may_have_run(false)
 }

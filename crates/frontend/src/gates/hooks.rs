@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::{CallContext, Decidable as _, ServerMessages};
 use fanlight_gateway::Operation;
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_telemetry::Rewritten;
 
@@ -46,14 +46,13 @@ impl HookedCall {
         if !asks_before && !hook.wants(HookMoment::Result, Some(&call)) {
             return None;
         }
-        let approval = ApprovalGate::for_hook(settings, operation).filter(|_| asks_before);
         let context = Arc::clone(operation.context());
         Some(Box::new(Self {
             hook,
             method,
             call,
             context,
-            approval,
+            approval: ApprovalGate::for_hook(settings, operation).filter(|_| asks_before),
         }))
     }
 
@@ -78,7 +77,7 @@ impl HookedCall {
             (HookAnswer::Allow | HookAnswer::Replace(_), _) => Ok(()),
             (HookAnswer::Ask(text), Some(approval)) => approval.agreed_to(text, messages).await,
             (HookAnswer::Ask(reason) | HookAnswer::Deny(reason), _) => {
-                Err(denied("this call", &reason, "false"))
+                Err(denied("this call", &reason, false))
             }
         }
     }
@@ -113,7 +112,7 @@ impl HookedCall {
                 response.with_body(&body.with(place, &result))
             }
             HookAnswer::Deny(reason) | HookAnswer::Ask(reason) => {
-                let error = denied("the result of this call", &reason, "true");
+                let error = denied("the result of this call", &reason, true);
                 Response::from_error(&self.context.refuse(HOOKS, error))
             }
         }
@@ -127,26 +126,19 @@ fn judged(operation: &Operation) -> JudgedCall {
     let mut call = ObjectBuilder::new();
     if let Some(identity) = caller.identity() {
         call.string("principal", &identity.principal.describe());
+        let groups = identity.groups.iter().map(|group| &**group);
         call.string("who", &identity.name)
-            .string("authentication", identity.source.as_str());
-        let mut groups = ArrayBuilder::default();
-        for group in &*identity.groups {
-            groups.push(&Json::string(group));
-        }
-        call.member("groups", &groups.finish());
+            .string("authentication", identity.source.as_str())
+            .member("groups", &Json::strings(groups));
     }
-    if let Some(info) = &context.client_info {
-        call.member("clientInfo", info);
-    }
-    call.string("endpoint", caller.endpoint().full_path());
+    call.optional("clientInfo", context.client_info.as_ref())
+        .string("endpoint", caller.endpoint().full_path());
     let tool = operation.tool();
     let server = tool
         .as_ref()
         .map(|tool| tool.server)
         .or_else(|| operation.server());
-    if let Some(server) = server {
-        call.string("server", server);
-    }
+    call.optional_string("server", server);
     // A tool that no list contains keeps the client's name for it.
     match (&tool, operation.shown_name()) {
         (Some(tool), _) => call.string("tool", &tool.name),
@@ -171,9 +163,7 @@ fn judged(operation: &Operation) -> JudgedCall {
     }
 }
 
-fn denied(what: &str, reason: &str, may_have_run: &'static str) -> RpcError {
-    let mut data = ObjectBuilder::new();
-    data.member("mayHaveRun", &Json::literal(may_have_run));
+fn denied(what: &str, reason: &str, may_have_run: bool) -> RpcError {
     let message = format!("a guardrail of this gateway does not let {what} pass: {reason}");
-    RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
+    RpcError::new(code::NOT_PERMITTED, message).may_have_run(may_have_run)
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use fanlight_canonical::{Decidable, Peer};
 use fanlight_fair::TooMany;
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, RpcError, code};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -92,10 +91,10 @@ fn not_counted() -> Box<Refused> {
 }
 
 fn later(message: String, millis: u128, retry_after: Duration) -> Box<Refused> {
-    let mut data = ObjectBuilder::new();
-    data.integer("retryAfterMs", i64::try_from(millis).unwrap_or(i64::MAX));
-    data.member("mayHaveRun", &Json::literal("false"));
-    let error = RpcError::new(code::TOO_MANY_REQUESTS, message).with_data(data.finish());
+    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
+    let error = RpcError::new(code::TOO_MANY_REQUESTS, message)
+        .with("retryAfterMs", &Json::integer(millis))
+        .may_have_run(false);
     let mut refused = Refused::new(RATE, error);
     refused.retry_after = Some(retry_after);
     refused

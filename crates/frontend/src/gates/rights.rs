@@ -7,8 +7,7 @@ use std::task::{Context, Poll};
 use fanlight_canonical::identity::Scopes;
 use fanlight_canonical::{CallContext, Caller, Decidable, Interest};
 use fanlight_gateway::{Decided, Gateway};
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{RpcError, code};
+use fanlight_protocol::{Json, RpcError, code};
 use futures_util::future::BoxFuture;
 
 use super::{Client, Refused};
@@ -77,10 +76,9 @@ fn check(
         .check(&client.identity.scopes, operation)
         .map_err(|required| {
             let scope = required.join(" ");
-            let mut data = ObjectBuilder::new();
-            data.string("scope", &scope);
             let message = format!("the credentials lack a scope; this needs: {scope}");
-            let error = RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish());
+            let error =
+                RpcError::new(code::NOT_PERMITTED, message).with("scope", &Json::string(&scope));
             let mut refused = Refused::new(SCOPES, error);
             refused.scopes = Some(required.into());
             refused

@@ -59,24 +59,21 @@ impl<'a> Arrived<'a> {
         } else {
             "1.1"
         };
-        let network = Network::Http {
-            version,
-            client: self.client,
-        };
-        let trace_context = trace_context(&self.fields);
         let own = self.connection.socket.map(|socket| socket.user);
-        let user = self
-            .forwarded
-            .map_or(own, |opened| opened.request.client.user);
         let is_forwarded = self.forwarded.is_some();
         TransportFacts {
             received: self.received,
             exchange: self.recorded.exchange,
-            network,
-            user,
+            network: Network::Http {
+                version,
+                client: self.client,
+            },
+            user: self
+                .forwarded
+                .map_or(own, |opened| opened.request.client.user),
             is_forwarded,
             is_proxied: is_forwarded || self.fields.is_proxied,
-            trace_context,
+            trace_context: trace_context(&self.fields),
         }
     }
 

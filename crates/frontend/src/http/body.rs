@@ -75,10 +75,9 @@ impl<'a> BodyLimits<'a> {
         peer: &'a Peer,
         request: &'a ActiveRequest,
     ) -> Self {
-        let (bytes, time) = (settings.max_body, settings.body_timeout);
         Self {
-            bytes,
-            time,
+            bytes: settings.max_body,
+            time: settings.body_timeout,
             memory: &settings.request_memory,
             peer,
             request,

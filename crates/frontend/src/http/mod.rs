@@ -51,11 +51,10 @@ pub async fn serve_http(
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
-    let (sockets, limits) = (SocketReceiver::only(listener), LiveLimits::new(&settings));
     let live = LiveListener {
-        sockets,
+        sockets: SocketReceiver::only(listener),
         tls: LiveTls::default(),
-        limits,
+        limits: LiveLimits::new(&settings),
         replicas: None,
     };
     serve_http_observed(live, core, settings, shutdown, &Insight::default()).await
@@ -113,11 +112,14 @@ pub async fn serve_http_observed(
     insight.begin(&endpoint);
     let (drained, began) = (CancellationToken::new(), OnceLock::new());
     // Both listeners together have this time.
-    let drain = || match shutdown.is_cancelled() {
-        true => settings
-            .drain
-            .saturating_sub(began.get_or_init(Instant::now).elapsed()),
-        false => settings.drain,
+    let drain = || {
+        if shutdown.is_cancelled() {
+            settings
+                .drain
+                .saturating_sub(began.get_or_init(Instant::now).elapsed())
+        } else {
+            settings.drain
+        }
     };
     let clients = async {
         let ends = Ends {

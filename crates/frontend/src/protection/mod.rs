@@ -71,9 +71,8 @@ impl LiveProtection {
 
     /// The protection in `settings`, with shared limits.
     pub fn sharing(settings: ProtectionSettings, common: Option<Arc<dyn CommonLimits>>) -> Self {
-        let current = ArcSwap::from_pointee(Protection::new(settings, &Rates::default()));
         Self(Arc::new(Live {
-            current,
+            current: ArcSwap::from_pointee(Protection::new(settings, &Rates::default())),
             replaced: watch::Sender::default(),
             common,
         }))

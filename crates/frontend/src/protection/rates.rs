@@ -259,9 +259,8 @@ impl Limit {
                 server,
                 tool,
             } = key;
-            let client = peer.map(|peer| peer.to_string());
             RateUse {
-                client,
+                client: peer.map(|peer| peer.to_string()),
                 endpoint: text(endpoint),
                 server: text(server),
                 tool: text(tool),
@@ -294,10 +293,9 @@ impl RateRule {
     }
 
     fn common_limit(&self, key: &Key) -> CommonLimit {
-        let client = key.peer.as_ref().map(Peer::to_bytes);
         CommonLimit {
             key: key.to_bytes(&self.id),
-            client,
+            client: key.peer.as_ref().map(Peer::to_bytes),
             most: self.most,
             per: self.per,
             queue: self.queue,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use fanlight_canonical::{Holder, ProcessRun, ServerSession};
-use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, Member, ObjectBuilder};
+use fanlight_protocol::json::{MAX_NESTING, Member, ObjectBuilder};
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::seal::{KeyError, Keys, Seal};
 use fanlight_protocol::{Json, Revision};
@@ -149,20 +149,13 @@ impl SessionArchive {
         object
             .string("revision", revision.name)
             .member("capabilities", capabilities);
-        if let Some(info) = client_info {
-            object.member("clientInfo", info);
-        }
-        if let Some(number) = session.opened_as {
-            object.string("openedAs", &number.to_string());
-        }
-        if let Some(level) = session.log_level {
-            object.string("logLevel", level.as_str());
-        }
-        let mut subscriptions = ArrayBuilder::default();
-        for uri in &session.subscriptions {
-            subscriptions.push(&Json::string(uri));
-        }
-        object.member("subscriptions", &subscriptions.finish());
+        let number = session.opened_as.map(|number| number.to_string());
+        let subscriptions = session.subscriptions.iter().map(|uri| &**uri);
+        object
+            .optional("clientInfo", client_info.as_ref())
+            .optional_string("openedAs", number.as_deref())
+            .optional_string("logLevel", session.log_level.map(LogLevel::as_str))
+            .member("subscriptions", &Json::strings(subscriptions));
         let mut servers = ObjectBuilder::new();
         for (
             place,
@@ -174,13 +167,13 @@ impl SessionArchive {
             },
         ) in &session.server_sessions
         {
-            let mut server = ObjectBuilder::new();
-            server
+            let server = ObjectBuilder::new()
                 .string("id", id)
                 .string("revision", revision)
-                .member("description", description);
-            server.integer("moves", i64::from(*moves));
-            servers.member(place, &server.finish());
+                .member("description", description)
+                .integer("moves", i64::from(*moves))
+                .finish();
+            servers.member(place, &server);
         }
         object.member("serverSessions", &servers.finish());
         self.seal

@@ -62,7 +62,7 @@ pub(crate) struct Session {
     /// The resources that the client has subscribed to, with their bytes in all tables.
     subscriptions: Mutex<BTreeMap<String, Reservation>>,
     /// Whether the session was taken over, so the client may have missed messages.
-    was_moved: bool,
+    pub(crate) was_moved: bool,
     counted: Mutex<Option<SessionCount>>,
     /// Told of the session's end when the session is dropped, so that none of its calls can follow.
     core: Arc<Gateway>,
@@ -371,11 +371,6 @@ impl Session {
             rest.is_some()
         });
         fitting.cloned().collect()
-    }
-
-    /// Whether the session was taken over, so the client may have missed messages.
-    pub(crate) fn was_moved(&self) -> bool {
-        self.was_moved
     }
 
     /// Counts the session in the metrics until it ends.

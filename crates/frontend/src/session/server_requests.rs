@@ -174,15 +174,9 @@ fn id(number: u64) -> Json {
 /// The params with the request's id as progress token, if they have one. Tokens of several servers
 /// could be equal (2025-11-25 basic/utilities/progress, Progress Flow).
 fn with_progress_token(params: &Json, id: &Json) -> Option<Json> {
-    let own = params
-        .members()
-        .find(|member| member.is(params, "_meta"))?
-        .value;
+    let own = params.place("_meta")?;
     let own_meta = params.slice(own.clone());
-    let token = own_meta
-        .members()
-        .find(|member| member.is(&own_meta, meta::PROGRESS_TOKEN))?
-        .value;
+    let token = own_meta.place(meta::PROGRESS_TOKEN)?;
     let mut edits = Edits::new(params.bytes().clone());
     edits.replace(
         own.start + token.start..own.start + token.end,
@@ -197,11 +191,11 @@ fn number(id: &Json) -> Option<u64> {
 
 /// 2025-11-25 basic/utilities/cancellation.
 fn cancelled(number: u64) -> Json {
-    let mut params = ObjectBuilder::new();
-    params
+    let params = ObjectBuilder::new()
         .member("requestId", &id(number))
-        .string("reason", "the server no longer waits for an answer");
-    notification_text("notifications/cancelled", Some(&params.finish()))
+        .string("reason", "the server no longer waits for an answer")
+        .finish();
+    notification_text("notifications/cancelled", Some(&params))
 }
 
 #[cfg(test)]

@@ -55,14 +55,13 @@ pub(crate) struct StreamPolicy {
 
 impl StreamPolicy {
     pub(crate) fn new(settings: &FrontendSettings, detached: Arc<DetachedCalls>) -> Arc<Self> {
-        let replay = ReplayLimits::new(
-            settings.replay_events,
-            settings.replay_bytes,
-            settings.replay_total_bytes,
-        );
         Arc::new(Self {
             detached,
-            replay,
+            replay: ReplayLimits::new(
+                settings.replay_events,
+                settings.replay_bytes,
+                settings.replay_total_bytes,
+            ),
             resume: settings.resume,
         })
     }

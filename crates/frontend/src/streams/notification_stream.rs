@@ -68,7 +68,7 @@ impl NotificationStream {
         let (core, settings) = (Arc::clone(core), Arc::clone(settings));
         let answered = CancellationToken::new();
         self.settings = Some(Arc::clone(&settings));
-        let moved = session.was_moved().then(|| session.subscriptions());
+        let moved = session.was_moved.then(|| session.subscriptions());
         let opened = answered.clone();
         let opening: Opening = Box::pin(async move {
             let listening =

@@ -135,17 +135,18 @@ impl SuspendedCall {
         if self.missing.is_empty() || !has_failed(&response) {
             return response;
         }
-        let mut answer = ObjectBuilder::new();
-        answer.member(
-            if response.is_error() {
-                "error"
-            } else {
-                "result"
-            },
-            &response.body(),
-        );
+        let answer = ObjectBuilder::new()
+            .member(
+                if response.is_error() {
+                    "error"
+                } else {
+                    "result"
+                },
+                &response.body(),
+            )
+            .finish();
         let missing: Vec<MissingCapability> = self.missing.iter().copied().collect();
-        let error = missing_capability_error(&missing, &[(ANSWER_KEY, answer.finish())]);
+        let error = missing_capability_error(&missing, &[(ANSWER_KEY, answer)]);
         error.map_or(response, |error| Response::from_error(&error))
     }
 
@@ -283,9 +284,7 @@ impl SuspendedCall {
 /// missing capabilities.
 fn has_failed(response: &Response) -> bool {
     match response.result() {
-        Some(result) => result
-            .get("isError")
-            .is_some_and(|is_error| is_error.is_true()),
+        Some(result) => result.flag("isError"),
         None => !matches!(
             response.error_code(),
             Some(code::BACKEND_UNAVAILABLE | code::BACKEND_TIMEOUT | code::NOT_AUTHENTICATED)

@@ -154,7 +154,6 @@ impl SuspendedCalls {
             let peer = call.running.context().peer.clone();
             call.entry = self.new_entry(&peer);
         }
-        let digest = call.digest();
         let Some(id) = call.entry.as_ref().map(|(id, _)| *id) else {
             return Err(call);
         };
@@ -184,7 +183,7 @@ impl SuspendedCalls {
             id,
             round,
             expires: self.millis(deadline),
-            digest,
+            digest: call.digest(),
         };
         let Some(state) = self.seal.seal(&state, call.holder()) else {
             return Err(call);

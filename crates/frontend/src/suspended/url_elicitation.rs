@@ -116,7 +116,7 @@ fn elicitations(error: &Json) -> Option<Vec<(String, Json)>> {
         .get("data")?
         .get("elicitations")
         .filter(|list| list.kind() == Kind::Array)?;
-    let all: Vec<Json> = list.elements().map(|element| list.slice(element)).collect();
+    let all: Vec<Json> = list.items().collect();
     let by_url = |params: &Json| {
         params.is_object()
             && ClientCapability::of(&Method::Elicit, Some(params))

@@ -33,9 +33,10 @@ impl CallToApprove {
         let detached = |json: &Option<Json>| json.as_ref().map(Json::detached);
         let arguments = detached(&self.arguments);
         Self {
-            own: match self.own == self.arguments {
-                true => arguments.clone(),
-                false => detached(&self.own),
+            own: if self.own == self.arguments {
+                arguments.clone()
+            } else {
+                detached(&self.own)
             },
             arguments,
             more: detached(&self.more),

@@ -1,7 +1,7 @@
 //! Adapts the answers and messages of servers to a client.
 
 use fanlight_canonical::{CallContext, ServerMessage, ServerMessages};
-use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder, rewrite_object};
+use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Response};
 
 use super::Gateway;
@@ -40,11 +40,10 @@ impl Gateway {
         let places = uri_places::in_response(method, &response);
         match view.get(backend) {
             Some(backend) if !places.is_empty() => {
-                let (lists, handed_out) = (&self.lists, &*self.handed_out);
                 let renaming = Renaming {
                     view,
-                    lists,
-                    handed_out,
+                    lists: &self.lists,
+                    handed_out: &*self.handed_out,
                     context,
                     backend,
                 };
@@ -71,24 +70,14 @@ fn shown_directory(view: &View, backend: BackendId, response: &Response) -> Resp
     const MEMBER: &str = "resources";
     let result = response.result().unwrap_or_else(Json::empty_object);
     let all = result.get(MEMBER).unwrap_or_else(Json::null);
-    let mut shown = ArrayBuilder::default();
-    for entry in all.elements().map(|place| all.slice(place)) {
-        if entry.get("uri").is_some_and(|uri| {
-            uri.as_str()
-                .is_some_and(|uri| view.permits_uri(backend, &uri))
-        }) {
-            shown.push(&entry);
-        }
-    }
-    let mut own = ObjectBuilder::new();
-    own.member(MEMBER, &shown.finish());
-    let own = own.finish();
-    let added = own.bytes().slice(1..own.bytes().len() - 1);
-    response.with_body(&rewrite_object(
-        &result,
-        |member| !member.is(&result, MEMBER),
-        &added,
-    ))
+    let is_shown = |entry: &Json| {
+        let uri = entry.get("uri");
+        uri.as_ref()
+            .and_then(Json::as_str)
+            .is_some_and(|uri| view.permits_uri(backend, &uri))
+    };
+    let shown = all.items().filter(is_shown);
+    response.with_body(&result.with_member(MEMBER, &Json::array(shown)))
 }
 
 /// The channel to a client without what an endpoint hides. During a call, servers send more than

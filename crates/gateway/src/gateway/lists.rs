@@ -35,11 +35,7 @@ impl Gateway {
         let catalogue = self.lists.catalogues.seen_by(kind, view.reader());
         let (trace, holder) = (&call.context.trace, call.context.caller.holder());
         let lean = view.lean().filter(|_| kind == ListKind::Tools);
-        let cursor = call
-            .params
-            .as_ref()
-            .and_then(|params| params.get("cursor"))
-            .filter(|cursor| !cursor.is_null());
+        let cursor = call.param("cursor").filter(|cursor| !cursor.is_null());
         let (
             Served {
                 list,
@@ -94,7 +90,6 @@ impl Gateway {
             ListKind::Tools => offered::backends_that_take_tasks(view, &call.context),
             _ => Vec::new(),
         };
-        let lacking = list.lacking(&call.context.capabilities);
         trace.rewritten(list.rewritten());
         let next_cursor = |backend: &str, offset| {
             let (kind, generation) = (kind.index(), list.generation());
@@ -114,7 +109,7 @@ impl Gateway {
             ttl_left,
             holder,
             taking_tasks,
-            lacking,
+            lacking: list.lacking(&call.context.capabilities),
         };
         let page = list.page(page, next_cursor);
         Ok(match view.topology().backends() {
@@ -210,11 +205,10 @@ impl Gateway {
 }
 
 fn listed(tool: &Entry) -> Option<ListedTool> {
-    let (backend, definition) = (tool.backend, Arc::clone(&tool.visible));
     Some(ListedTool {
-        backend,
+        backend: tool.backend,
         original: tool.original.clone()?,
-        definition,
+        definition: Arc::clone(&tool.visible),
     })
 }
 

@@ -119,8 +119,6 @@ impl Gateway {
             handed_out: Arc::clone(&handed_out),
             tasks: Arc::clone(&tasks),
         });
-        let subscribed = Arc::new(SessionSubscriptions::new(SUBSCRIPTIONS));
-        let identity = Arc::new(settings.identity);
         Ok(Self {
             topology,
             lists,
@@ -129,9 +127,9 @@ impl Gateway {
             handed_out,
             notices,
             listeners,
-            subscribed,
+            subscribed: Arc::new(SessionSubscriptions::new(SUBSCRIPTIONS)),
             seal,
-            identity,
+            identity: Arc::new(settings.identity),
             _ends_tasks,
         })
     }

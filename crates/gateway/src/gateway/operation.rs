@@ -456,7 +456,7 @@ pub(super) fn action(method: &Method) -> Option<PolicyAction> {
 
 /// The kind and the name or URI of the entry that a request names.
 pub(super) fn named(method: &Method, params: &Json) -> Option<(PolicyKind, String)> {
-    let text = |object: &Json, member: &str| Some(object.peek(member)?.as_str()?.into_owned());
+    let text = Json::text_at;
     let of_uri = |uri: String| (PolicyKind::of_uri(&uri), uri);
     match method {
         Method::CallTool => Some((PolicyKind::Tool, text(params, "name")?)),
@@ -545,7 +545,7 @@ impl Decidable for Operation {
         let params = self.request.params.as_ref()?;
         match named(&self.request.method, params) {
             Some((_, name)) => Some(name.into()),
-            None => Some(params.peek("taskId")?.as_str()?.into_owned().into()),
+            None => Some(params.text_at("taskId")?.into()),
         }
     }
 
@@ -565,7 +565,7 @@ impl Decidable for Operation {
 /// The members of a call's `params` that a server gets and an approver would not see: all but the
 /// name, the arguments, the members of later rounds, and the keys of `_meta` that Fanlight replaces.
 fn more(params: &Json) -> Option<Json> {
-    const APART: [&str; 4] = ["name", "arguments", INPUT_RESPONSES, REQUEST_STATE];
+    const APART: [&str; 5] = ["name", "arguments", "_meta", INPUT_RESPONSES, REQUEST_STATE];
     let meta = params.get("_meta").filter(Json::is_object).map(|meta| {
         rewrite_object(
             &meta,
@@ -573,17 +573,12 @@ fn more(params: &Json) -> Option<Json> {
             b"",
         )
     });
-    let meta = meta.filter(|meta| meta.members().next().is_some());
-    let added = meta.map(|meta| format!("\"_meta\":{}", meta.as_text()));
-    let is_apart = |member: &Member| {
-        member.is(params, "_meta") || APART.iter().any(|name| member.is(params, name))
-    };
-    let more = rewrite_object(
-        params,
-        |member| !is_apart(member),
-        added.unwrap_or_default().as_bytes(),
-    );
-    (more.members().next().is_some()).then_some(more)
+    let meta = meta.filter(|meta| meta.has_members());
+    let mut more = params.without(&APART);
+    if let Some(meta) = meta {
+        more = more.with_member("_meta", &meta);
+    }
+    (more.has_members()).then_some(more)
 }
 
 /// Whether a member of `_meta` is trace context (SEP-414), which differs each time.
@@ -622,9 +617,10 @@ impl Operation {
             return None;
         }
         let member = self.view.get(self.sent()?.0)?;
-        let configured = match member.has_approvals() {
-            true => member.approval(self.tool().as_ref().map(|tool| &*tool.name)),
-            false => None,
+        let configured = if member.has_approvals() {
+            member.approval(self.tool().as_ref().map(|tool| &*tool.name))
+        } else {
+            None
         };
         let asked = match self.verdict.as_ref().map(|verdict| &verdict.outcome) {
             Some(PolicyOutcome::Asked { by, text, number }) => Some((
@@ -649,7 +645,7 @@ impl Operation {
         let (backend, params) = self.sent()?;
         let caller = &self.request.context.caller;
         // A name that cannot be read needs approval too, because only the server knows its meaning.
-        let name = params.and_then(|params| Some(params.peek("name")?.as_str()?.into_owned()));
+        let name = params.and_then(|params| params.text_at("name"));
         let arguments = |params: &Json| params.get("arguments");
         Some(CallToApprove {
             principal: caller.principal().clone(),

@@ -230,12 +230,11 @@ pub(super) async fn send_to_all_with(
         .ids()
         .filter(|backend| permits_unlisted(view, call, *backend));
     let answers = join_all(asked.map(|backend| async move {
-        match view.has_capability(backend, capability).await {
-            true => {
-                let answer = view.briefly(view.request(backend, call.clone())).await;
-                Some(answer.map_err(|error| view.no_answer(backend, &error)))
-            }
-            false => None,
+        if view.has_capability(backend, capability).await {
+            let answer = view.briefly(view.request(backend, call.clone())).await;
+            Some(answer.map_err(|error| view.no_answer(backend, &error)))
+        } else {
+            None
         }
     }))
     .await;

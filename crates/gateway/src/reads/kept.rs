@@ -167,10 +167,7 @@ fn public_ttl(response: &Response) -> Option<Duration> {
 /// permits.
 fn with_ttl(response: &Response, left: i64) -> Option<Response> {
     let body = response.body();
-    let place = body
-        .members()
-        .find(|member| member.is(&body, "ttlMs"))?
-        .value;
+    let place = body.place("ttlMs")?;
     if body.slice(place.clone()).as_i64() == Some(left) {
         return Some(response.clone());
     }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use fanlight_canonical::{
     BackendClient, BackendError, Call, Principal, ServerMessage, TaskDialect,
 };
-use fanlight_protocol::json::{Json, rewrite_object};
+use fanlight_protocol::json::Json;
 use fanlight_protocol::{Response, meta};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
@@ -68,10 +68,9 @@ struct Read {
 
 impl Reads {
     pub(crate) fn new(limits: CacheLimits) -> Arc<Self> {
-        let kept = KeptResults::new(limits);
         Arc::new(Self {
             running: Mutex::default(),
-            kept,
+            kept: KeptResults::new(limits),
         })
     }
 
@@ -278,19 +277,14 @@ fn read_key(read: &Read, call: &Call) -> Option<ReadKey> {
 }
 
 fn without_hop(params: &Json, own: &Json) -> Json {
-    let is_hop = |member: &fanlight_protocol::json::Member| {
-        meta::PER_HOP.iter().any(|key| member.is(own, key))
-    };
-    if !own.members().any(|member| is_hop(&member)) {
+    if meta::PER_HOP.iter().all(|key| own.get(key).is_none()) {
         return params.clone();
     }
-    let rest = rewrite_object(own, |member| !is_hop(member), b"");
-    let mut added = Vec::new();
-    if rest.members().next().is_some() {
-        added.extend_from_slice(b"\"_meta\":");
-        added.extend_from_slice(rest.bytes());
+    let rest = own.without(&meta::PER_HOP);
+    match rest.members().next() {
+        Some(_) => params.with_member("_meta", &rest),
+        None => params.without(&["_meta"]),
     }
-    rewrite_object(params, |member| !member.is(params, "_meta"), &added)
 }
 
 type Outcome = Result<Response, BackendError>;

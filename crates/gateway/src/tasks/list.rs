@@ -6,7 +6,7 @@
 
 use fanlight_canonical::{Call, Outcome};
 use fanlight_protocol::capability::has_tasks_extension;
-use fanlight_protocol::json::{ArrayBuilder, Json, Kind, ObjectBuilder, rewrite_object};
+use fanlight_protocol::json::{Json, Kind, ObjectBuilder};
 use fanlight_protocol::{Response, RpcError};
 use futures_util::future::join_all;
 
@@ -38,11 +38,7 @@ impl Tasks {
         seal: &CursorSeal,
     ) -> Result<Response, RpcError> {
         let holder = call.context.caller.holder();
-        let cursor = call
-            .params
-            .as_ref()
-            .and_then(|params| params.get(CURSOR))
-            .filter(|cursor| !cursor.is_null());
+        let cursor = call.param(CURSOR).filter(|cursor| !cursor.is_null());
         let mut page = Page {
             tasks: self,
             view,
@@ -199,15 +195,11 @@ impl Page<'_> {
     }
 
     fn response(&self) -> Response {
-        let mut all = ArrayBuilder::default();
-        for task in &self.shown {
-            all.push(task);
-        }
+        let all = Json::array(self.shown.iter().cloned());
         let mut result = ObjectBuilder::new();
-        result.member(MEMBER, &all.finish());
-        if let Some(cursor) = &self.next {
-            result.string(NEXT, cursor);
-        }
+        result
+            .member(MEMBER, &all)
+            .optional_string(NEXT, self.next.as_deref());
         let except = Except {
             members: &[MEMBER, NEXT, "resultType"],
             replaced: &[],
@@ -216,27 +208,20 @@ impl Page<'_> {
         for (key, value) in &members {
             result.raw_member(key, value);
         }
-        if let Some(meta) = &meta {
-            result.member("_meta", meta);
-        }
-        Response::from_result(&result.finish())
+        Response::from_result(&result.optional("_meta", meta.as_ref()).finish())
     }
 }
 
 fn entries(result: &Json) -> Vec<Json> {
     let list = result.get(MEMBER).unwrap_or_else(Json::null);
-    list.elements().map(|element| list.slice(element)).collect()
+    list.items().collect()
 }
 
 /// The client's params with the client's cursor replaced by the server's own, or removed.
 fn params_at(call: &Call, cursor: Option<&Json>) -> Json {
     let params = call.params.clone().unwrap_or_else(Json::empty_object);
-    let added = cursor
-        .map(|cursor| format!("\"{CURSOR}\":{}", cursor.as_text()))
-        .unwrap_or_default();
-    rewrite_object(
-        &params,
-        |member| !member.is(&params, CURSOR),
-        added.as_bytes(),
-    )
+    match cursor {
+        Some(cursor) => params.with_member(CURSOR, cursor),
+        None => params.without(&[CURSOR]),
+    }
 }

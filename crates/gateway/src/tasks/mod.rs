@@ -159,13 +159,12 @@ impl Tasks {
             to_be_told.and_then(|common| Some((common, key.in_common(known.made_by.is_some())?)));
         let is_told = to_be_told.is_some();
         if let Some((common, key)) = to_be_told {
-            let (server, made_by) = (view.name(known.backend).into(), known.made_by.clone());
             common
                 .learn(
                     key,
                     CommonTask {
-                        server,
-                        made_by,
+                        server: view.name(known.backend).into(),
+                        made_by: known.made_by.clone(),
                         kept_for,
                     },
                     evidence == Evidence::Created,

@@ -127,13 +127,13 @@ const KEPT_ARGUMENTS: usize = 1024;
 /// Reduces a call to the form that is stored with its task. Arguments that are too long are
 /// replaced by a text, so that rules about arguments permit nothing.
 pub(super) fn kept(made_by: PolicySubject) -> Arc<PolicySubject> {
-    let arguments =
-        made_by.arguments.map(
-            |arguments| match arguments.bytes().len() <= KEPT_ARGUMENTS {
-                true => arguments.detached(),
-                false => Json::literal(r#""not kept""#),
-            },
-        );
+    let arguments = made_by.arguments.map(|arguments| {
+        if arguments.bytes().len() <= KEPT_ARGUMENTS {
+            arguments.detached()
+        } else {
+            Json::literal(r#""not kept""#)
+        }
+    });
     Arc::new(PolicySubject {
         arguments,
         ..made_by

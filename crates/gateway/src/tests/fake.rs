@@ -185,9 +185,7 @@ impl Fake {
     /// [`Self::announce`]; `is_own` if Fanlight's connection makes it, and not the server.
     pub(super) fn announce_as(&self, is_own: bool, method: Method, params: Option<&'static str>) {
         let params = params.map(Json::literal);
-        let uri = params
-            .as_ref()
-            .and_then(|params| Some(params.get("uri")?.as_str()?.into_owned()));
+        let uri = params.as_ref().and_then(|params| params.text_at("uri"));
         let mut message = Notification::new(method.clone(), params.as_ref());
         message.is_own = is_own;
         for listen in self.listeners.lock().unwrap().open.values() {

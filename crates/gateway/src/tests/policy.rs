@@ -148,7 +148,7 @@ async fn listed_and_usable(
     let rights = policies.rights_of(context).unwrap();
     let tools = Json::literal(TOOLS.strip_prefix(r#""result":"#).unwrap());
     let tools = tools.get("tools").unwrap();
-    let definitions: Vec<_> = tools.elements().map(|place| tools.slice(place)).collect();
+    let definitions: Vec<_> = tools.items().collect();
     let mut found = Vec::new();
     for (kind, list, member, key, used, items) in kinds {
         let listed = ask(scene, context, list, None).await;

@@ -114,7 +114,7 @@ impl Reloading {
             let calls = server.received().into_iter().filter_map(|request| {
                 let params = request.strip_prefix("tools/call ")?;
                 let params = Json::parse(params.to_owned().into(), 8).unwrap();
-                Some((name.to_owned(), params.get("name")?.as_str()?.into_owned()))
+                Some((name.to_owned(), params.text_at("name")?))
             });
             calls.collect::<Vec<_>>()
         };

@@ -153,8 +153,8 @@ async fn pages_of_backends_are_read_to_the_end_and_divided_again() {
         let tools = page.get("tools").unwrap();
         names.push(
             tools
-                .elements()
-                .map(|tool| tools.slice(tool).get("name").unwrap().to_string())
+                .items()
+                .map(|tool| tool.get("name").unwrap().to_string())
                 .collect::<Vec<_>>()
                 .join(" "),
         );

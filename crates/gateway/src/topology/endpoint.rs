@@ -191,10 +191,9 @@ impl Rules {
                 .map(|backend| servers.iter().any(|name| name == backend.name()))
                 .collect()
         };
-        let backends = servers.map(shown).filter(|shown| shown.contains(&false));
         Self {
             path,
-            backends,
+            backends: servers.map(shown).filter(|shown| shown.contains(&false)),
             tools,
             prompts,
             resources,

@@ -60,7 +60,7 @@ pub(crate) struct Topology {
     /// Other versions of servers, which clients cannot use by name.
     hidden: Vec<Arc<dyn BackendClient>>,
     has_approvals: bool,
-    has_canaries: bool,
+    pub(crate) has_canaries: bool,
     pub(crate) limits: ListLimits,
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) policy: Option<Arc<dyn Policy>>,
@@ -77,7 +77,7 @@ pub(crate) struct Member {
     /// Whether everything of the server passes unchanged: nothing is renamed, rewritten, hidden or
     /// kept.
     is_transparent: bool,
-    has_listed_tools_only: bool,
+    pub(crate) has_listed_tools_only: bool,
     approval: Option<ApprovalSettings>,
     guard: Option<Arc<dyn DefinitionGuard>>,
     pub(crate) canary: Option<Canary>,
@@ -131,7 +131,6 @@ impl Topology {
             // Lists that are served while the server rests have to be kept here. Lists for
             // principals that have not signed in are made here.
             let traits = client.traits();
-            let is_transparent = is_unchanged && !traits.may_rest && !traits.knows_principals;
             let has_listed_tools_only =
                 has_rules || naming.renames_any() || rewritings.guard_arguments();
             Member {
@@ -141,7 +140,7 @@ impl Topology {
                 naming,
                 rewritings,
                 tools,
-                is_transparent,
+                is_transparent: is_unchanged && !traits.may_rest && !traits.knows_principals,
                 has_listed_tools_only,
                 approval,
                 guard,
@@ -157,9 +156,8 @@ impl Topology {
             .map(|(position, backend)| (backend.id, position))
             .collect();
         let endpoints = Endpoints::new(endpoints, &backends);
-        let (number, policy) = (next_number(), rights);
         Self {
-            number,
+            number: next_number(),
             backends,
             positions,
             hidden,
@@ -167,7 +165,7 @@ impl Topology {
             has_canaries,
             limits,
             endpoints,
-            policy,
+            policy: rights,
         }
     }
 
@@ -287,11 +285,6 @@ impl Topology {
         self.has_approvals
     }
 
-    /// Whether any server has a canary.
-    pub(crate) fn has_canaries(&self) -> bool {
-        self.has_canaries
-    }
-
     /// The only server, if nothing is renamed, rewritten or hidden. Then everything passes
     /// unchanged, including cursors and unknown methods.
     pub(crate) fn transparent(&self) -> Option<&Member> {
@@ -344,13 +337,6 @@ impl Member {
         let ApprovalSettings { without, rule } = self.approval.as_ref()?;
         let is_free = tool.is_some_and(|tool| without.permits(self.name(), tool));
         (!is_free).then_some(*rule)
-    }
-
-    /// Whether only listed tools may be called. That holds if a tool is hidden, renamed or needs
-    /// approval, or if arguments are restricted: the server might know the tool by names that the
-    /// configuration does not.
-    pub(crate) fn has_listed_tools_only(&self) -> bool {
-        self.has_listed_tools_only
     }
 
     /// Whether clients must not reach the tool or prompt `original` by this name, or only after a

@@ -202,11 +202,12 @@ impl Naming {
     /// The clients' name for the server's `original`, and whether the configuration changed it.
     /// Escapes are kept.
     pub(crate) fn rewritten(&self, original: &Json) -> VisibleName {
-        let new = match self.renames_any() {
-            true => original
+        let new = if self.renames_any() {
+            original
                 .as_str()
-                .and_then(|name| self.renames.by_original.get(name.as_ref())),
-            false => None,
+                .and_then(|name| self.renames.by_original.get(name.as_ref()))
+        } else {
+            None
         };
         let own = new.map_or_else(|| original.clone(), |new| Json::string(new));
         let whole = self.prefixed(own);
@@ -217,10 +218,9 @@ impl Naming {
                 .zip(original.as_str())
                 .and_then(|(whole, original)| form.replaced(&whole, &self.server, &original)),
         };
-        let rewritten = Rewritten::NAME.when(new.is_some() || replaced.is_some());
         VisibleName {
+            rewritten: Rewritten::NAME.when(new.is_some() || replaced.is_some()),
             key: replaced.map_or(whole, |name| Json::string(&name)),
-            rewritten,
         }
     }
 

@@ -18,13 +18,14 @@ impl Reader {
     /// The reader that a client belongs to. `None` for clients that get the common lists: those
     /// without authentication, unless a canary serves them.
     pub(crate) fn of(topology: &Topology, caller: &Caller) -> Option<Self> {
-        let moved = match topology.has_canaries() {
-            true => topology
+        let moved = if topology.has_canaries {
+            topology
                 .backends()
                 .iter()
                 .filter_map(|backend| Some((backend.id, backend.canary_of(caller)?.id)))
-                .collect(),
-            false => Vec::new(),
+                .collect()
+        } else {
+            Vec::new()
         };
         let principal = caller.principal();
         (principal.is_named() || !moved.is_empty()).then(|| Self {

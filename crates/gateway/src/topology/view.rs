@@ -271,7 +271,7 @@ impl View {
         let is_sent = |rights: &Arc<dyn Rights>| {
             rights.sending(backend.name(), method).outcome == PolicyOutcome::Allowed
         };
-        !backend.has_listed_tools_only()
+        !backend.has_listed_tools_only
             && !self.rules().is_some_and(Rules::has_filters)
             && self.rights.as_ref().is_none_or(is_sent)
     }
@@ -331,10 +331,9 @@ impl View {
 
     /// Whether the skill with the server's URI `uri` is visible, apart from the check of its files.
     pub(crate) fn permits_skill(&self, backend: BackendId, uri: &str) -> bool {
-        let server = self.topology.name(backend);
         let skill = PolicyItem {
             kind: PolicyKind::Skill,
-            server,
+            server: self.topology.name(backend),
             name: uri.into(),
             definition: None,
         };

@@ -50,14 +50,17 @@ impl<'a> Claims<'a> {
         let has_app = uris.any(is_app);
         let topology = view.topology();
         let everything = &View::everything_for(topology, view.reader());
-        let known = async |kind| match kind == ListKind::Tools && !has_app {
-            true => lists
-                .catalogues
-                .seen_by(kind, everything.reader())
-                .newest(topology),
-            false => Some(Arc::clone(
-                lists.known(kind, everything, trace).await.whole(),
-            )),
+        let known = async |kind| {
+            if kind == ListKind::Tools && !has_app {
+                lists
+                    .catalogues
+                    .seen_by(kind, everything.reader())
+                    .newest(topology)
+            } else {
+                Some(Arc::clone(
+                    lists.known(kind, everything, trace).await.whole(),
+                ))
+            }
         };
         let [resources, skills, tools] = NAMING;
         let (resources, skills, tools, templates) = tokio::join!(

@@ -87,9 +87,10 @@ impl Renaming<'_> {
         let (caller, backend) = (&self.context.caller, self.backend.id);
         claims.needs_alias(uri, backend).unwrap_or_else(|| {
             let is_gone = |owner| self.view.topology().get(owner).is_none();
-            let owner = match remembers {
-                true => self.handed_out.remember(caller, uri, backend, is_gone),
-                false => self.handed_out.owner(caller, uri),
+            let owner = if remembers {
+                self.handed_out.remember(caller, uri, backend, is_gone)
+            } else {
+                self.handed_out.owner(caller, uri)
             };
             owner != Some(backend)
         })

@@ -18,7 +18,6 @@ use fanlight_canonical::{
     BackendClient, BackendError, BackendState, Call, CallContext, Caller, MirrorDifference,
     MirrorOutcome, MirrorStatus, Parent, ServerMessages,
 };
-use fanlight_protocol::json::rewrite_object;
 use fanlight_protocol::visible::plain;
 use fanlight_protocol::{Era, Json, Method, Response, meta};
 use fanlight_telemetry::metrics::BackendMetrics;
@@ -91,11 +90,10 @@ impl Copies {
             .telemetry
             .metrics()
             .map(|metrics| metrics.backend(server.name()));
-        let permits = Arc::new(Semaphore::new(AT_ONCE));
         let shared = Shared {
             server,
             mirror,
-            permits,
+            permits: Arc::new(Semaphore::new(AT_ONCE)),
             counts: Default::default(),
             metrics,
             last: Mutex::default(),
@@ -127,13 +125,12 @@ impl Copies {
         if let Ok(response) = answer.as_ref()
             && (response.is_error() || response.is_complete())
         {
-            let messages = ServerMessages::discard();
             self.send(
                 Call {
                     method,
                     params,
                     context,
-                    messages,
+                    messages: ServerMessages::discard(),
                 },
                 response,
             );
@@ -253,9 +250,12 @@ impl Shared {
     }
 
     fn keep(&self, copy: &Call, differences: &[Difference], trace: &Parent) {
-        let line = |one: &Difference| match self.mirror.keeps_values {
-            true => one.line(|value| plain(value.as_text(), SHOWN)),
-            false => one.to_string(),
+        let line = |one: &Difference| {
+            if self.mirror.keeps_values {
+                one.line(|value| plain(value.as_text(), SHOWN))
+            } else {
+                one.to_string()
+            }
         };
         // The pointer is made of names in the answer.
         let lines = differences.iter().take(KEPT_LINES);
@@ -306,9 +306,10 @@ fn may_be_copied(call: &Call) -> bool {
 
 /// The context of the copy: no session, the same principal, and no client that can be asked.
 fn of_nobody(context: &CallContext) -> CallContext {
-    let caller = match context.caller.is_gateway() {
-        true => Caller::gateway(),
-        false => Caller::request_of(context.caller.holder().clone()),
+    let caller = if context.caller.is_gateway() {
+        Caller::gateway()
+    } else {
+        Caller::request_of(context.caller.holder().clone())
     };
     CallContext {
         caller,
@@ -329,25 +330,13 @@ fn without_asking(capabilities: &Json) -> Json {
     if !capabilities.is_object() {
         return Json::empty_object();
     }
-    let is_extensions =
-        |member: &fanlight_protocol::json::Member| member.is(capabilities, "extensions");
-    let extensions = capabilities
-        .get("extensions")
-        .filter(Json::is_object)
-        .map(|extensions| {
-            rewrite_object(
-                &extensions,
-                |member| !member.is(&extensions, meta::TASKS_EXTENSION),
-                &[],
-            )
-        });
-    let added = extensions
-        .map(|extensions| [br#""extensions":"#, &**extensions.bytes()].concat())
-        .unwrap_or_default();
-    let keep = |member: &fanlight_protocol::json::Member| {
-        !is_extensions(member) && !ASKING.iter().any(|name| member.is(capabilities, name))
-    };
-    rewrite_object(capabilities, keep, &added)
+    let kept = capabilities.without(&ASKING);
+    match capabilities.get("extensions").filter(Json::is_object) {
+        Some(extensions) => {
+            kept.with_member("extensions", &extensions.without(&[meta::TASKS_EXTENSION]))
+        }
+        None => kept.without(&["extensions"]),
+    }
 }
 
 /// The item of a request, for operators: a tool, or a resource in the form used by traces.

@@ -142,11 +142,12 @@ impl Shared {
         if !server.is_identity_provider() {
             return Ok(Some(tokens));
         }
-        match tokens.are_of_the_user_of(&grant.tokens) {
-            true => Ok(Some(tokens.ending_with_id_token())),
-            false => Err(OAuthError::Subject(
+        if tokens.are_of_the_user_of(&grant.tokens) {
+            Ok(Some(tokens.ending_with_id_token()))
+        } else {
+            Err(OAuthError::Subject(
                 "the renewed ID token belongs to another user".to_owned(),
-            )),
+            ))
         }
     }
 
@@ -216,21 +217,20 @@ impl Shared {
 
     /// Removes a grant that is no longer valid; its user has to sign in again.
     async fn end(&self, lease: Lease, reason: &str) -> Outcome {
-        match self
+        if self
             .store
             .end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Remove)
             .await?
         {
-            true => {
-                let change = GrantChange {
-                    kind: GrantChangeKind::End,
-                    owner: &self.owner,
-                };
-                self.record.ended(change, &GrantChangeEnd::because(reason));
-                Ok(None)
-            }
+            let change = GrantChange {
+                kind: GrantChangeKind::End,
+                owner: &self.owner,
+            };
+            self.record.ended(change, &GrantChangeEnd::because(reason));
+            Ok(None)
+        } else {
             // The user has signed in again, or out.
-            false => self.grant().await?.as_ref().map_or(Ok(None), sendable),
+            self.grant().await?.as_ref().map_or(Ok(None), sendable)
         }
     }
 }

@@ -77,7 +77,6 @@ pub fn authorization_request(
     redirect_uri: &Url,
     target: TokenTarget,
 ) -> Result<AuthorizationRequest, OAuthError> {
-    let issuer = provider.issuer.clone();
     let mut url = provider.sign_in_endpoint()?.clone();
     let (state, verifier) = (random::text()?, random::text()?);
     url.query_pairs_mut()
@@ -101,7 +100,7 @@ pub fn authorization_request(
         state,
         verifier,
         nonce,
-        issuer,
+        issuer: provider.issuer.clone(),
         names_itself,
         redirect_uri,
         target,
@@ -213,14 +212,13 @@ impl AuthorizationRequest {
             Some(_) | None => {}
         }
         if let Some(error) = &callback.error {
-            let explanation = callback
-                .error_description
-                .as_ref()
-                .map(|text| visible(text, 200));
             let refused = OAuthError::Refused {
                 url: shown(&self.url),
                 code: visible(error, 64),
-                explanation,
+                explanation: callback
+                    .error_description
+                    .as_ref()
+                    .map(|text| visible(text, 200)),
             };
             return Err(refused.about_resource(self.target.resource.as_deref()));
         }

@@ -136,10 +136,9 @@ impl ClientRegistration {
             ClientCredentials::Key(key) => ClientAuthentication::PrivateKey(key),
             ClientCredentials::Secret(secret) => Self::with_secret(provider, secret),
         };
-        let client_id = client.id.clone();
         Self {
             issuer: provider.issuer.clone(),
-            client_id,
+            client_id: client.id.clone(),
             authentication,
             expires_at: None,
         }
@@ -185,9 +184,8 @@ pub async fn register(
     metadata: &ClientMetadata,
 ) -> Result<ClientRegistration, OAuthError> {
     let Some(endpoint) = &provider.registration_endpoint else {
-        let issuer = provider.issuer.clone();
         return Err(OAuthError::NoEndpoint {
-            issuer,
+            issuer: provider.issuer.clone(),
             endpoint: "registration endpoint",
         });
     };
@@ -229,9 +227,8 @@ fn metadata_for(provider: &Provider, metadata: &ClientMetadata) -> ClientMetadat
     let method = methods
         .into_iter()
         .find(|method| provider.accepts_authentication(method));
-    let token_endpoint_auth_method = method.unwrap_or("none").to_owned();
     ClientMetadata {
-        token_endpoint_auth_method,
+        token_endpoint_auth_method: method.unwrap_or("none").to_owned(),
         ..metadata.clone()
     }
 }

@@ -266,10 +266,9 @@ pub(crate) fn proof_of(
     tokens: &TokenSet,
     client: &ClientRegistration,
 ) -> Proof {
-    let token = tokens.id_token.clone().unwrap_or_else(|| Secret::new(""));
     let nonce = request.nonce.as_ref().map(Secret::expose);
     Proof::IdToken {
-        token,
+        token: tokens.id_token.clone().unwrap_or_else(|| Secret::new("")),
         issuer: request.issuer.clone(),
         client_id: client.client_id.clone(),
         nonce: nonce.unwrap_or_default().to_owned(),

@@ -79,16 +79,14 @@ impl SignInPages {
         rules: Arc<dyn SignInRules>,
     ) -> Result<Self, StoreError> {
         let seal = grants.store().seal(b"page for users: ")?;
-        let spent = Spent::default();
-        let asking = Budget::new(ASKING, Part::AS_MUCH_AS_IT_LEAVES);
         Ok(Self {
             grants,
             links,
             authenticate,
             rules,
             seal,
-            spent,
-            asking,
+            spent: Spent::default(),
+            asking: Budget::new(ASKING, Part::AS_MUCH_AS_IT_LEAVES),
         })
     }
 

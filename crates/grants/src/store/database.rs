@@ -126,17 +126,19 @@ impl Database {
 
     /// The epoch of the record of this name.
     pub(super) fn epoch(&self, kind: Kind, name: &str) -> Result<u64, StoreError> {
-        match kind.has_epochs() {
-            true => Ok(self.epochs.of(kind, name).map_err(of_epochs)?),
-            false => Ok(0),
+        if kind.has_epochs() {
+            Ok(self.epochs.of(kind, name).map_err(of_epochs)?)
+        } else {
+            Ok(0)
         }
     }
 
     /// Begins the next epochs of these records.
     pub(super) fn end_epochs(&self, kind: Kind, names: &[String]) -> Result<(), StoreError> {
-        match kind.has_epochs() {
-            true => Ok(self.epochs.end(kind, names).map_err(of_epochs)?),
-            false => Ok(()),
+        if kind.has_epochs() {
+            Ok(self.epochs.end(kind, names).map_err(of_epochs)?)
+        } else {
+            Ok(())
         }
     }
 

@@ -2,32 +2,34 @@
 
 use redb::TableDefinition;
 
-/// The kind of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A user's grant at a server.
-    Grant,
-    /// A key that a user has deposited for a server.
-    UserKey,
-    /// A registration at an authorization server.
-    Client,
-    /// A sign-in that a user has agreed to and not finished yet.
-    SignIn,
-    /// The user of a browser, identified a moment ago.
-    Browser,
-    /// A server's lists and description.
-    Lists,
-    /// The rules for naming servers' tools and prompts.
-    Names,
-    /// The server of a client's task.
-    Task,
-    /// The epoch of an owner's record, in a common store.
-    Epoch,
+fanlight_protocol::named! {
+    /// The kind of an entry.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind {
+        /// A user's grant at a server.
+        Grant = "grant",
+        /// A key that a user has deposited for a server.
+        UserKey = "user key",
+        /// A registration at an authorization server.
+        Client = "client",
+        /// A sign-in that a user has agreed to and not finished yet.
+        SignIn = "sign-in",
+        /// The user of a browser, identified a moment ago.
+        Browser = "browser",
+        /// A server's lists and description.
+        Lists = "lists",
+        /// The rules for naming servers' tools and prompts.
+        Names = "names",
+        /// The server of a client's task.
+        Task = "task",
+        /// The epoch of an owner's record, in a common store.
+        Epoch = "epoch",
+    }
 }
 
 impl Kind {
     /// All kinds of records.
-    pub const ALL: [Self; 8] = [
+    pub const RECORDS: [Self; 8] = [
         Self::Grant,
         Self::UserKey,
         Self::Client,
@@ -49,21 +51,6 @@ impl Kind {
             | Self::Browser
             | Self::Epoch => true,
             Self::Lists | Self::Names | Self::Task => false,
-        }
-    }
-
-    /// The name of the kind in exports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Grant => "grant",
-            Self::UserKey => "user key",
-            Self::Client => "client",
-            Self::SignIn => "sign-in",
-            Self::Browser => "browser",
-            Self::Lists => "lists",
-            Self::Names => "names",
-            Self::Task => "task",
-            Self::Epoch => "epoch",
         }
     }
 

@@ -237,12 +237,11 @@ impl Store {
         let keys = keys.followed_by(folder.sealing_key());
         let seal = Seal::new(&keys, PURPOSE).map_err(|_| StoreError::Seal)?;
         let database = Arc::new(Database::open(folder)?);
-        let place = Place::File {
-            database,
-            turn: Arc::new(Semaphore::new(1)),
-        };
         Ok(Self(Arc::new(Shared {
-            place,
+            place: Place::File {
+                database,
+                turn: Arc::new(Semaphore::new(1)),
+            },
             key,
             keys,
             seal,
@@ -288,10 +287,9 @@ impl Store {
     /// If a key cannot be used.
     pub fn in_common(entries: Arc<dyn CommonEntries>, keys: &Keys) -> Result<Self, StoreError> {
         let seal = Seal::new(keys, PURPOSE).map_err(|_| StoreError::Seal)?;
-        let (place, key) = (Place::Common(entries), KeyPlace::Configuration);
         Ok(Self(Arc::new(Shared {
-            place,
-            key,
+            place: Place::Common(entries),
+            key: KeyPlace::Configuration,
             keys: keys.clone(),
             seal,
             seen: Epochs::default(),
@@ -529,7 +527,7 @@ impl Store {
         match &self.0.place {
             Place::File { database, turn } => {
                 let all = move |file: &Database| {
-                    Kind::ALL
+                    Kind::RECORDS
                         .map(|kind| file.remove_all(kind, &prefix))
                         .into_iter()
                         .sum()
@@ -538,10 +536,11 @@ impl Store {
             }
             Place::Common(entries) => {
                 let mut count = 0;
-                for kind in Kind::ALL {
-                    let removed = match kind.has_epochs() {
-                        true => self.entries(kind, prefix.clone(), MOST_EXPORTED).await?,
-                        false => Vec::new(),
+                for kind in Kind::RECORDS {
+                    let removed = if kind.has_epochs() {
+                        self.entries(kind, prefix.clone(), MOST_EXPORTED).await?
+                    } else {
+                        Vec::new()
                     };
                     count += common::remove_all(&**entries, kind, &prefix).await?;
                     for (name, _) in removed {
@@ -656,7 +655,7 @@ fn has_users(database: &Database) -> bool {
             .list(kind, "", 1)
             .map_or(true, |found| !found.is_empty())
     };
-    Kind::ALL
+    Kind::RECORDS
         .into_iter()
         .filter(|kind| kind.is_of_users())
         .any(has_any)

@@ -78,11 +78,24 @@ impl ObjectBuilder {
         self
     }
 
-    /// The finished object.
+    /// Adds a member, if it has a value.
+    pub fn optional(&mut self, key: &str, value: Option<&Json>) -> &mut Self {
+        if let Some(value) = value {
+            self.member(key, value);
+        }
+        self
+    }
+
+    /// Adds a string member, if it has a value.
+    pub fn optional_string(&mut self, key: &str, value: Option<&str>) -> &mut Self {
+        self.optional(key, value.map(Json::string).as_ref())
+    }
+
+    /// The finished object. The builder must not be used afterwards.
     #[must_use]
-    pub fn finish(mut self) -> Json {
+    pub fn finish(&mut self) -> Json {
         self.0.push(b'}');
-        Json::trusted(Bytes::from(self.0))
+        Json::trusted(Bytes::from(std::mem::take(&mut self.0)))
     }
 
     fn key(&mut self, key: &str) {
@@ -95,6 +108,22 @@ impl ObjectBuilder {
         if !self.is_empty() {
             self.0.push(b',');
         }
+    }
+}
+
+impl Json {
+    /// An array of these elements.
+    pub fn array(elements: impl IntoIterator<Item = Self>) -> Self {
+        let mut array = ArrayBuilder::default();
+        for element in elements {
+            array.push(&element);
+        }
+        array.finish()
+    }
+
+    /// An array of strings.
+    pub fn strings<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::array(texts.into_iter().map(Self::string))
     }
 }
 
@@ -125,10 +154,10 @@ impl ArrayBuilder {
         self
     }
 
-    /// The finished array.
+    /// The finished array. The builder must not be used afterwards.
     #[must_use]
-    pub fn finish(mut self) -> Json {
+    pub fn finish(&mut self) -> Json {
         self.0.push(b']');
-        Json::trusted(Bytes::from(self.0))
+        Json::trusted(Bytes::from(std::mem::take(&mut self.0)))
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{Json, Member};
+use super::{Json, Member, ObjectBuilder};
 
 /// Replacements in a text. All ranges refer to the original text.
 #[derive(Clone, Debug)]
@@ -297,7 +297,7 @@ pub fn replace_elements(
     member: &str,
     mut change: impl FnMut(&Json) -> Option<Json>,
 ) -> Option<Json> {
-    let array = object.members().find(|it| it.is(object, member))?.value;
+    let array = object.place(member)?;
     let mut edits = None;
     for place in object.slice(array.clone()).elements() {
         let place = array.start + place.start..array.start + place.end;
@@ -333,6 +333,44 @@ pub fn rewrite_object(object: &Json, mut keep: impl FnMut(&Member) -> bool, adde
     }
     out.push(b'}');
     Json::trusted(Bytes::from(out))
+}
+
+impl Json {
+    /// The text of an object's members, without the braces.
+    pub fn inner(&self) -> &[u8] {
+        let text = self.bytes();
+        text.get(1..text.len().saturating_sub(1))
+            .unwrap_or_default()
+    }
+
+    /// The object without the members of these names.
+    pub fn without(&self, names: &[&str]) -> Self {
+        let is_kept = |member: &Member| !names.iter().any(|name| member.is(self, name));
+        rewrite_object(self, is_kept, b"")
+    }
+
+    /// The object with this member at the end, without others of its name.
+    pub fn with_member(&self, name: &str, value: &Self) -> Self {
+        let added = ObjectBuilder::new().member(name, value).finish();
+        rewrite_object(self, |member| !member.is(self, name), added.inner())
+    }
+
+    /// The object with the member `name` in the object that its member `outer` is. If it has that
+    /// already, nothing changes.
+    pub fn with_nested(&self, outer: &str, name: &str, value: &Self) -> Self {
+        let own = ObjectBuilder::new().member(name, value).finish();
+        let Some(place) = self
+            .place(outer)
+            .filter(|at| self.slice(at.clone()).is_object())
+        else {
+            return self.with_member(outer, &own);
+        };
+        let mut edits = Edits::new(self.bytes().clone());
+        if self.slice(place.clone()).get(name).is_none() {
+            edits.insert_members(place.start, own.inner());
+        }
+        edits.finish_json()
+    }
 }
 
 /// The array with only the elements whose index satisfies `keep`. The text around them keeps its

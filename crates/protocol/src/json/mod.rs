@@ -108,6 +108,42 @@ impl Json {
         Self(Bytes::from(number.to_string()), OffsetIndex::default())
     }
 
+    /// The elements of an array.
+    pub fn items(&self) -> impl Iterator<Item = Self> {
+        self.elements().map(|element| self.slice(element))
+    }
+
+    /// The characters of the string that the member `key` is.
+    pub fn text_at(&self, key: &str) -> Option<String> {
+        Some(self.peek(key)?.as_str()?.into_owned())
+    }
+
+    /// Whether the member `key` is `true`.
+    pub fn flag(&self, key: &str) -> bool {
+        self.peek(key).is_some_and(Value::is_true)
+    }
+
+    /// Whether the member `key` is the string `text`.
+    pub fn says(&self, key: &str, text: &str) -> bool {
+        self.peek(key).is_some_and(|value| value.is_str(text))
+    }
+
+    /// The range of the value of the first member `key`.
+    pub fn place(&self, key: &str) -> Option<Range<usize>> {
+        let member = self.members().find(|member| member.is(self, key))?;
+        Some(member.value)
+    }
+
+    /// Whether an object has any member.
+    pub fn has_members(&self) -> bool {
+        self.members().next().is_some()
+    }
+
+    /// `true` or `false`.
+    pub fn boolean(is_true: bool) -> Self {
+        Self::literal(if is_true { "true" } else { "false" })
+    }
+
     /// Wraps text that is one value because this module sliced or built it.
     pub(crate) fn trusted(text: Bytes) -> Self {
         debug_assert!(

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::json::ObjectBuilder;
 
 use crate::ledger::tree::Hash;
 
@@ -197,8 +197,7 @@ impl Prepared {
                 Json::string(cut(replica)).as_text()
             );
         }
-        let members = self.members.as_text();
-        out.push_str(members.get(1..members.len() - 1).unwrap_or_default());
+        out.push_str(&String::from_utf8_lossy(self.members.inner()));
         if let Some(text) = &self.digested {
             let digest = HEXLOWER.encode(digest(&SHA256, text.bytes()).as_ref());
             _ = write!(out, r#","argumentsDigest":"{digest}""#);
@@ -222,11 +221,10 @@ fn add_list(line: &mut ObjectBuilder, name: &str, texts: &[impl AsRef<str>]) {
     if texts.is_empty() {
         return;
     }
-    let mut list = ArrayBuilder::default();
-    for text in texts {
-        list.push(&Json::string(cut(text.as_ref())));
-    }
-    line.member(name, &list.finish());
+    line.member(
+        name,
+        &Json::strings(texts.iter().map(|text| cut(text.as_ref()))),
+    );
 }
 
 fn add_count<T: TryInto<i64>>(line: &mut ObjectBuilder, name: &str, count: Option<T>) {

@@ -84,7 +84,7 @@ pub(crate) fn head_of(line: &[u8]) -> Option<Head> {
 
 /// The hash of the previous block that a line has; only the first line of a block has one.
 pub(crate) fn previous_block(line: &Json) -> Option<String> {
-    Some(line.peek("prev")?.as_str()?.into_owned())
+    line.text_at("prev")
 }
 
 /// Whether a block begins with this line.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::json::ObjectBuilder;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
@@ -494,22 +494,21 @@ impl Writer {
 
     /// Begins the current file with a line that contains the state of the tree.
     fn begin_file(&mut self) -> io::Result<()> {
-        let mut heads = ArrayBuilder::default();
-        for head in self.chain.edge.heads() {
-            heads.push(&Json::string(&HEXLOWER.encode(head)));
-        }
+        let heads = self.chain.edge.heads().iter();
+        let heads = Json::array(heads.map(|head| Json::string(&HEXLOWER.encode(head))));
         let mut chain = self.chain.clone();
         chain.lines += 1;
         let (number, time) = (chain.lines, SystemTime::now());
         let integer = |count| i64::try_from(count).unwrap_or(i64::MAX);
-        let mut line = ObjectBuilder::new();
-        line.integer("seq", integer(number));
-        line.string("time", &humantime::format_rfc3339_millis(time).to_string());
-        line.string("event", "file");
-        line.integer("blocks", integer(self.chain.edge.size()));
-        line.member("tree", &heads.finish());
-        line.string("prev", &HEXLOWER.encode(&self.chain.previous));
-        self.append(&format!("{}\n", line.finish().as_text()), chain)?;
+        let line = ObjectBuilder::new()
+            .integer("seq", integer(number))
+            .string("time", &humantime::format_rfc3339_millis(time).to_string())
+            .string("event", "file")
+            .integer("blocks", integer(self.chain.edge.size()))
+            .member("tree", &heads)
+            .string("prev", &HEXLOWER.encode(&self.chain.previous))
+            .finish();
+        self.append(&format!("{}\n", line.as_text()), chain)?;
         (self.first_line, self.day) = (number, day_now());
         Ok(())
     }

@@ -353,7 +353,7 @@ impl Group {
 
     /// The endpoint with the task that a request names.
     fn home_of(&self, call: &Call) -> Option<Arc<Instance>> {
-        let id = call.params.as_ref()?.get("taskId")?;
+        let id = call.param("taskId")?;
         let number = self
             .common
             .owners

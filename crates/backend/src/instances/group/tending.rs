@@ -62,11 +62,10 @@ impl Group {
 
     fn start_at(&self, place: Place) -> Arc<Instance> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let interval = self.settings.health.interval.or(Some(CHECK));
         let settings = BackendSettings {
             transport: self.server.transport.lock().clone().at(&place.url),
             health: HealthPolicy {
-                interval,
+                interval: self.settings.health.interval.or(Some(CHECK)),
                 ..self.settings.health
             },
             endpoints: Endpoints::default(),
@@ -155,9 +154,10 @@ async fn keep(group: Weak<Group>, mut places: watch::Receiver<Arc<[Place]>>) {
         let states = watched.iter_mut().map(|(_, state)| state.changed().boxed());
         let states: Vec<_> = states.collect();
         let any_state = async {
-            match states.is_empty() {
-                true => pending().await,
-                false => select_all(states).await.0,
+            if states.is_empty() {
+                pending().await
+            } else {
+                select_all(states).await.0
             }
         };
         tokio::select! {

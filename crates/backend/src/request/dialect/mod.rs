@@ -5,7 +5,6 @@
 //! serialised again.
 
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -235,7 +234,7 @@ impl Dialect {
         let Some(error) = response.error() else {
             return response;
         };
-        let Some(code) = value_range(&error, "code") else {
+        let Some(code) = error.place("code") else {
             return response;
         };
         if error.slice(code.clone()).as_text() != own.to_string() {
@@ -357,13 +356,6 @@ fn push_integer(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-fn value_range(object: &Json, key: &str) -> Option<Range<usize>> {
-    object
-        .members()
-        .find(|member| member.is(object, key))
-        .map(|member| member.value)
-}
-
 /// Writes `params` without the client's per-hop keys in `_meta`, and with `own`.
 fn write_params(out: &mut Vec<u8>, params: &Json, own: &OwnMeta<'_>) {
     let text = params.bytes();
@@ -448,7 +440,7 @@ fn write_without_meta(out: &mut Vec<u8>, params: &Json, own: &OwnMeta<'_>) {
     out.extend_from_slice(br#"{"_meta":{"#);
     own.write(out);
     out.push(b'}');
-    if params.members().next().is_some() {
+    if params.has_members() {
         out.push(b',');
     }
     out.extend_from_slice(params.bytes().get(1..).unwrap_or(b"}"));

@@ -61,14 +61,11 @@ impl ExtensionWait<'_> {
                 }
             }
             if let Some(responses) = inputs.responses() {
-                let mut params = ObjectBuilder::new();
-                params
+                let params = ObjectBuilder::new()
                     .member("taskId", self.id)
-                    .member("inputResponses", &responses);
-                match pace.judge(
-                    self.ask(Method::UpdateTask, params.finish()).await,
-                    &REFUSALS,
-                )? {
+                    .member("inputResponses", &responses)
+                    .finish();
+                match pace.judge(self.ask(Method::UpdateTask, params).await, &REFUSALS)? {
                     Step::Result(_) => inputs.sent(),
                     Step::Refused(response) => return Ok(response),
                     Step::Retry => continue,
@@ -132,14 +129,11 @@ impl ExtensionWait<'_> {
                 Ok(refusal(code::INTERNAL, "").with_body(&error))
             }
             _ => {
-                let reason = task.get("statusMessage");
-                let reason = reason
-                    .as_ref()
-                    .and_then(Json::as_str)
-                    .map(|reason| format!(": {reason}"));
+                let reason = task.text_at("statusMessage");
+                let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
                 Ok(refusal(
                     code::INTERNAL,
-                    format!("the task was cancelled{}", reason.unwrap_or_default()),
+                    format!("the task was cancelled{reason}"),
                 ))
             }
         }

@@ -74,16 +74,15 @@ impl<'a> Inputs<'a> {
         related: Option<&'a Json>,
         (limit, most): (Duration, usize),
     ) -> Self {
-        let (seen, open, answers) = (HashSet::new(), FuturesUnordered::new(), Vec::new());
         Self {
             context,
             messages,
             related,
             limit,
             most,
-            seen,
-            open,
-            answers,
+            seen: HashSet::new(),
+            open: FuturesUnordered::new(),
+            answers: Vec::new(),
         }
     }
 
@@ -181,16 +180,12 @@ impl<'a> Inputs<'a> {
             }
             Err((why, error)) => {
                 let name = crate::log::excerpt(key.bytes(), 80);
-                let mut data = ObjectBuilder::new();
-                data.member("key", &key);
-                if let Some(error) = error {
-                    data.member("error", &error);
-                }
-                let mut refusal = RpcError::new(
-                    code::INTERNAL,
-                    format!("no input {name} for the task: {why}"),
-                );
-                refusal.data = Some(data.finish());
+                let data = ObjectBuilder::new()
+                    .member("key", &key)
+                    .optional("error", error.as_ref())
+                    .finish();
+                let message = format!("no input {name} for the task: {why}");
+                let refusal = RpcError::new(code::INTERNAL, message).with_data(data);
                 Err(Response::from_error(&refusal))
             }
         }

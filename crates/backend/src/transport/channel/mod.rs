@@ -106,9 +106,10 @@ impl Channel {
         } = outgoing;
         let (answer, answered) = oneshot::channel();
         // Without declared capabilities the server must not send requests.
-        let (asks, asked) = match self.shared.context.declared.is_empty() {
-            true => (None, None),
-            false => Some(mpsc::channel(2 * OPEN_SERVER_REQUESTS)).unzip(),
+        let (asks, asked) = if self.shared.context.declared.is_empty() {
+            (None, None)
+        } else {
+            Some(mpsc::channel(2 * OPEN_SERVER_REQUESTS)).unzip()
         };
         let waiting = PendingCall {
             answer,

@@ -228,16 +228,11 @@ impl PendingCalls {
         if candidates().any(|other| !other.context.is_of_client(&oldest.context)) {
             return RequestTarget::Ambiguous;
         }
-        let (messages, deadline, trace) = (
-            oldest.messages.clone(),
-            Arc::clone(&oldest.deadline),
-            oldest.trace.clone(),
-        );
         RequestTarget::Call {
-            messages,
-            deadline,
+            messages: oldest.messages.clone(),
+            deadline: Arc::clone(&oldest.deadline),
             asks,
-            trace,
+            trace: oldest.trace.clone(),
         }
     }
 

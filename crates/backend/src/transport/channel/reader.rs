@@ -250,9 +250,10 @@ impl<'a> Reader<'a> {
     /// memory.
     pub(crate) fn take_dropped(&self, head: &[u8], tail: &[u8], len: usize) {
         let limit = self.shared.context.limits.message_bytes;
-        let error = match len > limit {
-            true => BackendError::ResponseTooLarge { limit },
-            false => self.shared.context.memory.spent(),
+        let error = if len > limit {
+            BackendError::ResponseTooLarge { limit }
+        } else {
+            self.shared.context.memory.spent()
         };
         let pending = &self.shared.pending;
         let found = partial::id(head, tail)
@@ -275,5 +276,5 @@ fn related_task(request: &Request) -> Option<String> {
         .as_ref()?
         .get("_meta")?
         .get(meta::RELATED_TASK)?;
-    Some(related.get("taskId")?.as_str()?.into_owned())
+    related.text_at("taskId")
 }

@@ -158,9 +158,10 @@ impl HttpClient {
         match self {
             Self::Pooled(client) => {
                 *request.uri_mut() = target.path.clone();
-                ResponseFuture::Pooled(match may_last {
-                    true => client.execute_lasting(request),
-                    false => client.execute(request),
+                ResponseFuture::Pooled(if may_last {
+                    client.execute_lasting(request)
+                } else {
+                    client.execute(request)
                 })
             }
             Self::Library(client) => {

@@ -124,9 +124,10 @@ impl Decoder {
 
 impl BufRead for Arrived {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        match self.bytes.is_empty() && !self.is_complete {
-            true => Err(ErrorKind::WouldBlock.into()),
-            false => Ok(&self.bytes),
+        if self.bytes.is_empty() && !self.is_complete {
+            Err(ErrorKind::WouldBlock.into())
+        } else {
+            Ok(&self.bytes)
         }
     }
 

@@ -27,7 +27,7 @@ pub(super) struct EventStream {
     arriving: Arriving,
     limit: usize,
     context: Arc<TransportContext>,
-    received: bool,
+    pub(super) received: bool,
     /// `http`, or `sse` for the deprecated transport.
     pub(super) transport: &'static str,
 }
@@ -118,11 +118,6 @@ impl EventStream {
         self.received |= !chunk.is_empty();
         self.events.push(&chunk);
         Ok(true)
-    }
-
-    /// Whether any data has arrived.
-    pub(super) fn has_received(&self) -> bool {
-        self.received
     }
 
     /// Moves a position to the stream's current one. The server's delay is kept within `bounds`.

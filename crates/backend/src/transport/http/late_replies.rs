@@ -79,13 +79,12 @@ impl HttpTransport {
     }
 
     fn replier(&self) -> Replier {
-        let limit = DELIVERY;
         Replier {
             endpoint: Arc::clone(&self.endpoint),
             target: self.target(),
             headers: self.headers.clone(),
             context: Arc::clone(&self.context),
-            limit,
+            limit: DELIVERY,
         }
     }
 }

@@ -137,9 +137,10 @@ impl HttpTransport {
                 }
             };
             http.recorded = recorded;
-            let reply = match answers_in_json(&http) {
-                true => self.read_json(&mut http, &request).await,
-                false => self.read_other(http, &request).await,
+            let reply = if answers_in_json(&http) {
+                self.read_json(&mut http, &request).await
+            } else {
+                self.read_other(http, &request).await
             };
             unanswered.request = None;
             reply

@@ -161,12 +161,13 @@ fn of_certificate(error: &CertificateError) -> Problem {
                 .take(NAMES)
                 .map(|name| quoted_part(name))
                 .collect();
-            let what = match names.is_empty() {
-                true => format!("its certificate names no host, and so not {expected}"),
-                false => format!(
+            let what = if names.is_empty() {
+                format!("its certificate names no host, and so not {expected}")
+            } else {
+                format!(
                     "its certificate is for {}, not for {expected}",
                     names.join(", ")
-                ),
+                )
             };
             Problem::new(
                 what,

@@ -98,7 +98,7 @@ impl HttpTransport {
                     return Ok(Reply::Answer { response, session });
                 }
                 stream.advance(&mut position, server_retry());
-                futile = if stream.has_received() { 0 } else { futile + 1 };
+                futile = if stream.received { 0 } else { futile + 1 };
                 // Boxed, since it is large and most streams do not break off.
                 stream =
                     Box::pin(self.resume(&position, request, &mut reading, &mut futile)).await?;

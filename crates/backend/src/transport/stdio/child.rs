@@ -130,13 +130,12 @@ fn spawn_guarded(
     };
     // The guard starts the intermediate step, which starts the server and reads the rest of the
     // order.
-    let args = vec![STEP.into(), settings.name.to_string().into()];
     let Order { parent, grace, .. } = order;
     let step = Order {
         parent,
         grace,
         command: guard.into(),
-        args,
+        args: vec![STEP.into(), settings.name.to_string().into()],
         env: Vec::new(),
         cwd: None,
     };
@@ -199,11 +198,12 @@ fn check(settings: &ProcessSettings, env: &Environment) -> io::Result<()> {
 
 /// The files that may be the command; in the folders of `path` if it is a bare name.
 fn candidates(folder: &Path, command: &str, path: &OsStr) -> Vec<PathBuf> {
-    let files: Vec<PathBuf> = match command.contains('/') {
-        true => vec![folder.join(command)],
-        false => std::env::split_paths(path)
+    let files: Vec<PathBuf> = if command.contains('/') {
+        vec![folder.join(command)]
+    } else {
+        std::env::split_paths(path)
             .map(|place| folder.join(place).join(command))
-            .collect(),
+            .collect()
     };
     files.into_iter().filter(|file| file.is_file()).collect()
 }
@@ -234,9 +234,10 @@ pub(crate) fn find_program(settings: &ProcessSettings, command: &str) -> Vec<Pat
 
 fn unreachable(settings: &ProcessSettings, reason: &str) -> BackendError {
     // A command that is no file may be a whole command line, with secrets after the program.
-    let program = match find_program(settings, &settings.command).is_empty() {
-        true => settings.command.split_whitespace().next(),
-        false => Some(settings.command.as_str()),
+    let program = if find_program(settings, &settings.command).is_empty() {
+        settings.command.split_whitespace().next()
+    } else {
+        Some(settings.command.as_str())
     };
     let file = Path::new(program.unwrap_or_default())
         .file_name()

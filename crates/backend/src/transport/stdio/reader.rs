@@ -48,9 +48,10 @@ pub(super) async fn read(
         while let Some(line) = lines.next_line() {
             let before = reader.valid();
             take(&mut reader, &mut arriving, log, line);
-            without_message = match reader.valid() == before {
-                true => without_message.saturating_add(INVALID_LINE),
-                false => 0,
+            without_message = if reader.valid() == before {
+                without_message.saturating_add(INVALID_LINE)
+            } else {
+                0
             };
         }
         if arriving.try_cover(lines.kept()).is_err() {

@@ -24,9 +24,10 @@ pub(super) fn add(
         _ => is_list && *key == "mcpServers",
     };
     let lines = |indent: &str| {
-        let lines = match is_list {
-            true => value.to_yaml_item(indent),
-            false => Item::map([(name, value.clone())]).to_yaml(indent),
+        let lines = if is_list {
+            value.to_yaml_item(indent)
+        } else {
+            Item::map([(name, value.clone())]).to_yaml(indent)
         };
         lines.replace('\n', line_break(text))
     };

@@ -13,9 +13,10 @@ fn notification(text: &'static str) -> Notification {
 }
 
 fn asked(filter: &'static str) -> Result<Interest, RpcError> {
-    let mut params = ObjectBuilder::new();
-    params.member("notifications", &Json::literal(filter));
-    interest(Some(&params.finish()), 3)
+    let params = ObjectBuilder::new()
+        .member("notifications", &Json::literal(filter))
+        .finish();
+    interest(Some(&params), 3)
 }
 
 #[test]

@@ -44,15 +44,14 @@ impl<'a> Ending<'a> {
         header_timeout: Duration,
         has_balancer: bool,
     ) -> Self {
-        let (is_draining, has_been_idle, lingers_until) = (false, false, None);
         Self {
             cut,
             activity,
             header_timeout,
             has_balancer,
-            is_draining,
-            has_been_idle,
-            lingers_until,
+            is_draining: false,
+            has_been_idle: false,
+            lingers_until: None,
         }
     }
 

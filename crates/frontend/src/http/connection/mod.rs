@@ -62,13 +62,12 @@ impl<S: Serve> HttpConnection<S> {
             (ClientStream::Tcp(stream), Some(tls)) => Box::pin(self.serve_tls(stream, tls)).await,
             (ClientStream::Unix(stream), _) => {
                 let Ok(peer) = stream.peer_cred() else { return };
-                let socket = Some(SocketPeer {
-                    user: peer.uid(),
-                    group: peer.gid(),
-                });
                 let facts = ConnectionFacts {
                     number: fresh_number(),
-                    socket,
+                    socket: Some(SocketPeer {
+                        user: peer.uid(),
+                        group: peer.gid(),
+                    }),
                     ..ConnectionFacts::default()
                 };
                 let stream: BoxedStream = Box::new(stream);
@@ -89,9 +88,8 @@ impl<S: Serve> HttpConnection<S> {
         };
         match accepted {
             Ok(stream) => {
-                let certificate = client_certificate(&stream);
                 let facts = ConnectionFacts {
-                    certificate,
+                    certificate: client_certificate(&stream),
                     is_tls: true,
                     ..facts
                 };
@@ -299,10 +297,9 @@ impl<S: Serve> HttpConnection<S> {
 fn facts_of(stream: &TcpStream) -> ConnectionFacts {
     // Responses are small and complete, so waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
-    let local = stream.local_addr().ok().map(|address| address.ip());
     ConnectionFacts {
         number: fresh_number(),
-        local,
+        local: stream.local_addr().ok().map(|address| address.ip()),
         peer: stream.peer_addr().ok(),
         ..ConnectionFacts::default()
     }

@@ -210,9 +210,8 @@ impl Endpoint {
                     let ingress::Refusal {
                         error, id, ending, ..
                     } = *refusal;
-                    let text = fault::message(id.as_ref(), &error).into_bytes().into();
                     responses.put_first(ResponseItem::Response(Answer {
-                        text,
+                        text: fault::message(id.as_ref(), &error).into_bytes().into(),
                         error: Some(error.code),
                         ending,
                     }));

@@ -93,10 +93,7 @@ impl Transport for Exchange<'_> {
         if !is_about_task || matches!(self.passing, Passing::Nowhere) {
             return None;
         }
-        let id = request
-            .params
-            .as_ref()
-            .and_then(|params| params.get("taskId"));
+        let id = request.param("taskId");
         let id = id.as_ref().and_then(Json::as_str).unwrap_or_default();
         let keeper = self.endpoint.handles.keeper_of_task(&id, &origin.holder);
         if keeper == Keeper::Nobody {

@@ -292,21 +292,19 @@ fn request_of(
             headers.insert(name, value);
         }
     }
-    let target = uri
-        .path_and_query()
-        .cloned()
-        .unwrap_or_else(|| PathAndQuery::from_static("/"))
-        .into();
-    let client = ForwardedClient {
-        identity: Arc::clone(&origin.identity),
-        address: arrived.client,
-        user: origin.facts.user,
-    };
     ForwardedRequest {
         method: method.clone(),
-        target,
+        target: uri
+            .path_and_query()
+            .cloned()
+            .unwrap_or_else(|| PathAndQuery::from_static("/"))
+            .into(),
         headers,
-        client,
+        client: ForwardedClient {
+            identity: Arc::clone(&origin.identity),
+            address: arrived.client,
+            user: origin.facts.user,
+        },
     }
 }
 
@@ -370,10 +368,8 @@ fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> 
         }
         Failure::Replica(ForwardError::Lost) => {
             tracing::warn!(%run, "the connection to a replica broke while it carried out a request");
-            let mut data = ObjectBuilder::new();
-            data.member("mayHaveRun", &Json::literal("true"));
             let message = "the connection to the gateway's replica that was to answer broke; the request may have been carried out";
-            RpcError::new(code::INTERNAL, message).with_data(data.finish())
+            RpcError::new(code::INTERNAL, message).may_have_run(true)
         }
         Failure::Credentials(error) => error,
         Failure::NotKnown => {
@@ -393,11 +389,11 @@ fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> 
 
 /// The notification that cancels the request with this id.
 fn cancellation_of(id: &Json) -> Bytes {
-    let mut params = ObjectBuilder::new();
-    params
+    let params = ObjectBuilder::new()
         .member("requestId", id)
-        .string("reason", "its credentials have ended");
-    notification_text("notifications/cancelled", Some(&params.finish())).into_bytes()
+        .string("reason", "its credentials have ended")
+        .finish();
+    notification_text("notifications/cancelled", Some(&params)).into_bytes()
 }
 
 /// Tells `run` to cancel a session's request, because its client's credentials ended. Otherwise

@@ -95,9 +95,10 @@ impl Serve for Endpoint {
             let guard = self.settings.guard.load();
             let admitted = guard.check_host(&head.uri, &head.headers, connection.local);
             let admitted = admitted.and_then(|()| {
-                match is_public || (pages.is_some() && pages::only_shows(&head)) {
-                    true => Ok(None),
-                    false => guard.check_origin(&head.uri, &head.headers),
+                if is_public || (pages.is_some() && pages::only_shows(&head)) {
+                    Ok(None)
+                } else {
+                    guard.check_origin(&head.uri, &head.headers)
                 }
             });
             let web_origin = admitted.as_ref().ok().copied().flatten().cloned();
@@ -110,20 +111,18 @@ impl Serve for Endpoint {
                 (Ok(_), None) => {
                     let mut fields = Fields::of(&head.headers);
                     fields.is_proxied |= !guard.is_for_this_machine();
-                    let client = connection
-                        .peer
-                        .map(|peer| guard.trusted_proxies().client(peer, &head.headers));
                     let at = self.ingress.core.endpoint(path);
                     let destination = self.destination(at.as_ref(), path);
-                    let recorded = RecordedRequest::new(&self.settings, destination.endpoint);
                     let arrived = Arrived {
                         head: &head,
                         fields,
                         connection: &connection,
-                        client,
+                        client: connection
+                            .peer
+                            .map(|peer| guard.trusted_proxies().client(peer, &head.headers)),
                         received,
                         active,
-                        recorded,
+                        recorded: RecordedRequest::new(&self.settings, destination.endpoint),
                         forwarded: None,
                     };
                     let identified = match arrived.fields.ambiguous() {
@@ -433,14 +432,13 @@ impl Endpoint {
         if let Some(reply) = misdirected(arrived, &session) {
             return reply;
         }
-        let shutdown = arrived.active.shutdown();
         let exchange = Exchange {
             endpoint: self,
             fields: &arrived.fields,
             session,
             passing,
             accepts,
-            shutdown,
+            shutdown: arrived.active.shutdown(),
         };
         let received = self.ingress.receive(&exchange, origin, text).await;
         match received {

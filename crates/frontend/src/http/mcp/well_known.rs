@@ -6,7 +6,7 @@
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_config::settings::Algorithm;
 use fanlight_credentials::resource_url;
-use fanlight_protocol::json::{ArrayBuilder, Chunks, ObjectBuilder};
+use fanlight_protocol::json::{Chunks, ObjectBuilder};
 use fanlight_protocol::{Json, RpcError, code};
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
@@ -110,32 +110,20 @@ fn document(protection: &Protection, url: &str, endpoint: &str) -> Option<Json> 
     if servers.is_empty() {
         return None;
     }
-    let list = |items: &mut dyn Iterator<Item = &str>| {
-        let mut list = ArrayBuilder::default();
-        for item in items {
-            list.push(&Json::string(item));
-        }
-        list.finish()
-    };
-    let mut document = ObjectBuilder::new();
-    document.string("resource", url);
-    document.member(
-        "authorization_servers",
-        &list(&mut servers.iter().map(String::as_str)),
-    );
+    let servers = Json::strings(servers.iter().map(String::as_str));
     let scopes = joined(&protection.scopes_at(endpoint).usual());
-    if !scopes.is_empty() {
-        document.member("scopes_supported", &list(&mut scopes.split(' ')));
-    }
-    document.member(
-        "bearer_methods_supported",
-        &list(&mut std::iter::once("header")),
-    );
-    document.member(
-        "dpop_signing_alg_values_supported",
-        &list(&mut Algorithm::names().into_iter()),
-    );
+    let supported = (!scopes.is_empty()).then(|| Json::strings(scopes.split(' ')));
     let name = url.split_once("://").map_or(url, |(_, rest)| rest);
-    document.string("resource_name", &format!("MCP server {name}"));
-    Some(document.finish())
+    let document = ObjectBuilder::new()
+        .string("resource", url)
+        .member("authorization_servers", &servers)
+        .optional("scopes_supported", supported.as_ref())
+        .member("bearer_methods_supported", &Json::strings(["header"]))
+        .member(
+            "dpop_signing_alg_values_supported",
+            &Json::strings(Algorithm::names()),
+        )
+        .string("resource_name", &format!("MCP server {name}"))
+        .finish();
+    Some(document)
 }

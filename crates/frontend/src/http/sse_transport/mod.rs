@@ -143,11 +143,10 @@ impl SseTransport {
         let peer = origin.peer();
         let permit = stream_permit(self.limits.streams(), &peer)?;
         let (queue, messages) = mpsc::channel(QUEUE);
-        let write_timeout = Some(self.limits.of_connection().write_timeout);
         let background = arrived.active.background();
         let options = ChannelOptions {
             only: Some(Era::Legacy),
-            write_timeout,
+            write_timeout: Some(self.limits.of_connection().write_timeout),
             cut: self.sessions.cut.child_token(),
             running: Some(Box::new(move || Box::new(background()))),
         };

@@ -58,12 +58,11 @@ impl SseSessions {
         cut: CancellationToken,
         handles: Arc<HandleSeal>,
     ) -> Self {
-        let (table, ending, runtime) = (Mutex::default(), TaskTracker::new(), Handle::current());
         Self {
             shared: Arc::new(Shared {
-                table,
-                ending,
-                runtime,
+                table: Mutex::default(),
+                ending: TaskTracker::new(),
+                runtime: Handle::current(),
             }),
             limit: limit.max(1),
             per_peer,

@@ -112,10 +112,11 @@ impl Arguments {
         };
         let Some(place) = place else {
             let added = self.added(&Json::empty_object())?;
-            return Ok(match added.is_empty() {
-                true => renamed(params),
-                false => renamed(params)
-                    .with_members_indexed(0, &[b"\"arguments\":{", &*added, b"}"].concat()),
+            return Ok(if added.is_empty() {
+                renamed(params)
+            } else {
+                renamed(params)
+                    .with_members_indexed(0, &[b"\"arguments\":{", &*added, b"}"].concat())
             });
         };
         let given = params.slice(place.clone());

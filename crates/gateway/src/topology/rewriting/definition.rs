@@ -56,7 +56,7 @@ impl ToolRewriting {
                 added.member(key.key(), value);
             }
         }
-        edits.change_members(0, &members, changes, without_braces(&added.finish()));
+        edits.change_members(0, &members, changes, added.finish().inner());
         if !self.arguments.is_empty() {
             for schema in members
                 .iter()
@@ -161,9 +161,8 @@ impl Arguments {
                     .at(member.value.clone())
                     .is_some_and(|schema| schema.is_true()) =>
             {
-                let mut schema = ObjectBuilder::new();
-                schema.member("default", default);
-                MemberChange::Replace(schema.finish().into_bytes())
+                let schema = ObjectBuilder::new().member("default", default).finish();
+                MemberChange::Replace(schema.into_bytes())
             }
             Some(_) => MemberChange::Keep,
         }
@@ -187,10 +186,7 @@ impl Arguments {
     /// Whether a list of required arguments becomes empty, which JSON Schema allows only since
     /// draft 6.
     fn requires_nothing_else(&self, required: &Json) -> bool {
-        let mut names = required
-            .elements()
-            .map(|element| required.slice(element))
-            .peekable();
+        let mut names = required.items().peekable();
         names.peek().is_some() && names.all(|name| self.is_optional(&name))
     }
 }
@@ -203,24 +199,22 @@ fn set_default(edits: &mut Edits, start: usize, property: &Json, default: &Json)
     }
     let members: Vec<_> = property.members().collect();
     let is_default = |member: &Member| member.is(property, "default");
-    let changes = members.iter().map(|member| match is_default(member) {
-        true => MemberChange::Replace(default.bytes().clone()),
-        false => MemberChange::Keep,
+    let changes = members.iter().map(|member| {
+        if is_default(member) {
+            MemberChange::Replace(default.bytes().clone())
+        } else {
+            MemberChange::Keep
+        }
     });
     let changes: Vec<_> = changes.collect();
-    let added = match members.iter().any(is_default) {
-        true => Bytes::new(),
-        false => [&quote("default"), b":".as_slice(), default.bytes()]
+    let added = if members.iter().any(is_default) {
+        Bytes::new()
+    } else {
+        [&quote("default"), b":".as_slice(), default.bytes()]
             .concat()
-            .into(),
+            .into()
     };
     edits.change_members(start, &members, changes, &added);
-}
-
-fn without_braces(object: &Json) -> &[u8] {
-    let text = object.bytes();
-    text.get(1..text.len().saturating_sub(1))
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

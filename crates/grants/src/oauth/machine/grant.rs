@@ -156,10 +156,9 @@ impl Asking<'_> {
     }
 
     fn client<'a>(&'a self, registration: &'a ClientRegistration) -> Client<'a> {
-        let provider = &self.authority.provider;
         Client {
             requests: self.requests,
-            provider,
+            provider: &self.authority.provider,
             registration,
             proof_key: self.proof_key,
         }

@@ -55,13 +55,12 @@ impl Plan {
             resource: settings.sends_resource.then(|| authority.resource.clone()),
             scopes,
         };
-        let user = self.user.as_deref();
         let asking = Asking {
             settings,
             requests,
             authority: &authority,
             proof_key: proof_key.as_ref(),
-            user,
+            user: self.user.as_deref(),
         };
         let token = asking.token(&target).await?;
         Ok(Some((Arc::new(Held::new(token, proof_key)?), authority)))
