@@ -2,7 +2,7 @@
 //! a limit. A group ends after it has been idle.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
@@ -10,8 +10,9 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::subscription::Lists;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ServerParts;
 use super::group::Group;
@@ -32,6 +33,8 @@ pub(super) struct Members {
     /// A group ends after it has been unused for this long.
     idle: Duration,
     table: Mutex<HashMap<Principal, Member>>,
+    /// Notified when a group begins.
+    begun: watch::Sender<()>,
     pub(super) watchers: Arc<Watchers>,
 }
 
@@ -94,6 +97,7 @@ impl Members {
             settings,
             idle,
             table: Mutex::default(),
+            begun: watch::Sender::default(),
             watchers: Arc::default(),
             server: Arc::clone(server),
         }
@@ -122,11 +126,10 @@ impl Members {
         // Dropped after the lock is released.
         let _outdated = table.remove(principal);
         let limit = self.settings.limits.sessions;
-        let _dispensable = match table.len() >= limit.max(1) {
-            true => Some(
-                remove_dispensable(&mut table).ok_or(BackendError::TooManySessions { limit })?,
-            ),
-            false => None,
+        let _dispensable = if table.len() >= limit.max(1) {
+            Some(remove_dispensable(&mut table).ok_or(BackendError::TooManySessions { limit })?)
+        } else {
+            None
         };
         let mut settings = self.settings_of(&own);
         settings.processes.owner = principal.id();
@@ -140,6 +143,7 @@ impl Members {
         table.insert(principal.clone(), member);
         drop(table);
         self.watch(&lease.group);
+        self.begun.send_replace(());
         Ok(lease)
     }
 
@@ -177,9 +181,35 @@ impl Members {
         self.listen(group, listen, (CancellationToken::new(), receiver));
     }
 
+    /// The group of a principal, if there is one. Unlike a lease, this does not keep it from ending.
+    fn group(&self, principal: &Principal) -> Option<Arc<Group>> {
+        let table = self.table.lock();
+        table.get(principal).map(|member| Arc::clone(&member.group))
+    }
+
+    /// Listens for a client at its principal's group, and at each later one, until the result is
+    /// dropped.
+    pub(super) fn follow(self: &Arc<Self>, listen: Listen) -> DropGuard {
+        let (end, mut begun) = (CancellationToken::new(), self.begun.subscribe());
+        let (members, guard) = (Arc::clone(self), end.clone().drop_guard());
+        self.server.spawn(async move {
+            let mut at = Weak::new();
+            while !end.is_cancelled() {
+                let group = members.group(listen.context.caller.principal());
+                if let Some(group) = group.filter(|group| !at.ptr_eq(&Arc::downgrade(group))) {
+                    at = Arc::downgrade(&group);
+                    members.listen(&group, listen.clone(), (end.clone(), ()));
+                }
+                // The sender lives as long as `members`.
+                let _ = end.run_until_cancelled(begun.changed()).await;
+            }
+        });
+        guard
+    }
+
     /// Listens at a principal's group until `end` or the end of the group, which this does not keep
     /// alive. Retries until it is accepted. `held` is dropped afterwards.
-    pub(super) fn listen<T: Send + 'static>(
+    fn listen<T: Send + 'static>(
         &self,
         group: &Arc<Group>,
         listen: Listen,
@@ -201,11 +231,8 @@ impl Members {
             }
         };
         self.server.tasks.spawn(async move {
-            tokio::select! {
-                () = listening => {}
-                () = ended.cancelled() => {}
-                () = end.cancelled() => {}
-            }
+            let listening = end.run_until_cancelled(listening);
+            ended.run_until_cancelled(listening).await;
             drop(held);
         });
     }

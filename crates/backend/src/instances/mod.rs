@@ -43,6 +43,7 @@ use crate::settings::{
     BackendSettings, KnownServer, Serves, TransportSettings, process_log_kept, process_stop,
 };
 use group::Group;
+use instance::Instance;
 use members::Members;
 use places::Places;
 use processes::Processes;
@@ -130,11 +131,9 @@ impl Backend {
 
     fn new(server: Arc<ServerParts>, reach: Reach, unused: Duration) -> Arc<Self> {
         let backend = Arc::new(Self { server, reach });
-        let (swept, end) = (sweep(Arc::downgrade(&backend), unused), &backend.server);
-        let end = end.shutdown.clone();
-        backend.server.tasks.spawn(async move {
-            end.run_until_cancelled(swept).await;
-        });
+        backend
+            .server
+            .spawn(sweep(Arc::downgrade(&backend), unused));
         backend
     }
 
@@ -155,7 +154,7 @@ impl Backend {
 
     /// Facts about the server, for a later run.
     pub fn known(&self) -> Option<KnownServer> {
-        self.base()?.only.as_ref()?.pool.known()
+        self.only()?.pool.known()
     }
 
     /// A handle that can end the server but does not keep it alive.
@@ -163,13 +162,22 @@ impl Backend {
         BackendLife(Arc::clone(&self.server))
     }
 
-    /// The group that serves what is the same for all; `None` if each principal has its own
-    /// credentials.
-    fn base(&self) -> Option<&Arc<Group>> {
+    /// The group that serves what is the same for all; if each principal has its own credentials,
+    /// their groups.
+    fn shared(&self) -> Result<&Arc<Group>, &Arc<PerPrincipal>> {
         match &self.reach {
-            Reach::Shared(base) | Reach::Processes(Processes { base, .. }) => Some(base),
-            Reach::Credentials(_) => None,
+            Reach::Shared(base) | Reach::Processes(Processes { base, .. }) => Ok(base),
+            Reach::Credentials(own) => Err(own),
         }
+    }
+
+    fn base(&self) -> Option<&Arc<Group>> {
+        self.shared().ok()
+    }
+
+    /// The only instance of the group that serves what is the same for all.
+    fn only(&self) -> Option<&Instance> {
+        self.base()?.only.as_deref()
     }
 
     fn members(&self) -> Option<&Members> {
@@ -226,6 +234,14 @@ impl ServerParts {
         })
     }
 
+    /// Runs a task until the server ends.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let end = self.shutdown.clone();
+        self.tasks.spawn(async move {
+            end.run_until_cancelled(task).await;
+        });
+    }
+
     fn end(&self) {
         self.shutdown.cancel();
         self.tasks.close();
@@ -261,11 +277,9 @@ impl BackendClient for Backend {
     }
 
     fn describe<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
-        match &self.reach {
-            Reach::Shared(base) | Reach::Processes(Processes { base, .. }) => {
-                Box::pin(base.describe(client))
-            }
-            Reach::Credentials(own) => Box::pin(own.describe(client)),
+        match self.shared() {
+            Ok(base) => Box::pin(base.describe(client)),
+            Err(own) => Box::pin(own.describe(client)),
         }
     }
 
@@ -298,25 +312,21 @@ impl BackendClient for Backend {
         notification: &'a Notification,
         client: &'a CallContext,
     ) -> Pending<'a, ()> {
-        match &self.reach {
-            Reach::Shared(base) | Reach::Processes(Processes { base, .. }) => {
-                Box::pin(base.notify(notification, client))
-            }
-            Reach::Credentials(own) => Box::pin(own.notify(notification, client)),
+        match self.shared() {
+            Ok(base) => Box::pin(base.notify(notification, client)),
+            Err(own) => Box::pin(own.notify(notification, client)),
         }
     }
 
     fn continue_session(&self, client: &Arc<CallContext>) {
-        match &self.reach {
-            Reach::Shared(base) | Reach::Processes(Processes { base, .. }) => {
-                base.continue_session(client);
-            }
-            Reach::Credentials(own) => own.continue_session(client),
+        match self.shared() {
+            Ok(base) => base.continue_session(client),
+            Err(own) => own.continue_session(client),
         }
     }
 
     fn end_session(&self, session: SessionKey) {
-        if let Reach::Credentials(own) = &self.reach {
+        if let Err(own) = self.shared() {
             own.wishes.end_session(session);
         }
         self.groups().for_each(|group| group.end_session(session));
@@ -363,20 +373,16 @@ impl BackendClient for Backend {
     }
 
     fn session_choice(&self) -> Pending<'_, Option<String>> {
-        match self.base().and_then(|base| base.only.as_ref()) {
+        match self.only() {
             Some(only) => Box::pin(only.pool.session_choice()),
             None => Box::pin(std::future::ready(Ok(None))),
         }
     }
 
     fn traits(&self) -> BackendTraits {
-        let only = self.base().and_then(|base| base.only.as_ref());
-        let own = match &self.reach {
-            Reach::Credentials(own) => Some(own),
-            Reach::Shared(_) | Reach::Processes(_) => None,
-        };
+        let own = self.shared().err();
         BackendTraits {
-            may_rest: only.is_some_and(|only| only.pool.may_rest()),
+            may_rest: self.only().is_some_and(|only| only.pool.may_rest()),
             knows_principals: own.is_some(),
             stand_in: own
                 .and_then(|own| own.credentials.has_connect_tool().then_some(sign_in::NAME)),

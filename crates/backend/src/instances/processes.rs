@@ -7,17 +7,15 @@
 //! listens starts no process. A server that turns out to be legacy uses only the base, which
 //! separates its sessions.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use fanlight_canonical::{
-    BackendError, Call, CallContext, Interest, Listen, Listening, Principal, ServerMessage,
-    ServerMessages,
+    BackendError, Call, CallContext, Interest, Listen, Listening, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::result::is_private;
 use fanlight_protocol::{Method, Response, RpcError, code};
 use parking_lot::Mutex;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::group::{Group, is_about_one_task};
 use super::members::{Lease, Members, Own};
@@ -29,8 +27,7 @@ use crate::tasks::UNKNOWN_TASK;
 /// The processes of a server over stdio: one per principal, and the base.
 pub(super) struct Processes {
     pub(super) base: Arc<Group>,
-    pub(super) members: Box<Members>,
-    waiting: Arc<Waiting>,
+    pub(super) members: Arc<Members>,
     private: Arc<PrivateLists>,
 }
 
@@ -38,32 +35,6 @@ pub(super) struct Processes {
 /// private.
 #[derive(Default)]
 struct PrivateLists(Mutex<HashSet<Method>>);
-
-/// Clients that listen at the base, and also at their principal's process while there is one.
-#[derive(Default)]
-struct Waiting(Mutex<Table>);
-
-#[derive(Default)]
-struct Table {
-    listeners: HashMap<Principal, Vec<Waiter>>,
-    last: u64,
-}
-
-struct Waiter {
-    id: u64,
-    listen: Listen,
-    /// The process at which it listens, too, if there is one.
-    at: Weak<Group>,
-    end: CancellationToken,
-}
-
-/// Ends the listening of one client when dropped.
-struct WaiterGuard {
-    waiting: Arc<Waiting>,
-    principal: Principal,
-    id: u64,
-    _end: DropGuard,
-}
 
 impl Processes {
     /// Begins to start the base. At most `settings.limits.sessions` principals have a process at
@@ -86,8 +57,7 @@ impl Processes {
         ) = (false, false, false);
         Self {
             base,
-            members: Box::new(Members::new(of_one, server, idle)),
-            waiting: Arc::default(),
+            members: Arc::new(Members::new(of_one, server, idle)),
             private: Arc::default(),
         }
     }
@@ -107,8 +77,6 @@ impl Processes {
             },
         )?;
         self.base.wake();
-        self.waiting
-            .with(principal, |waiter| self.attach(waiter, &lease.group));
         Ok(Some(lease))
     }
 
@@ -170,49 +138,21 @@ impl Processes {
                 .add(self.private.tell(&listen.messages));
             return self.base.listen(listen).await;
         }
-        match listen.interest.is_about_lists_and_session() {
-            true => self.listen_to_base(listen).await,
-            false => self.listen_apart(listen).await,
+        if listen.interest.is_about_lists_and_session() {
+            self.listen_to_base(listen).await
+        } else {
+            self.listen_apart(listen).await
         }
     }
 
-    /// Lets a client listen at its principal's process, too, unless it already does.
-    fn attach(&self, waiter: &mut Waiter, group: &Arc<Group>) {
-        let at = std::mem::replace(&mut waiter.at, Arc::downgrade(group));
-        if !std::ptr::eq(at.as_ptr(), Arc::as_ptr(group)) {
-            let listen = Listen {
-                messages: self.private.tell(&waiter.listen.messages),
-                ..waiter.listen.clone()
-            };
-            self.members.listen(group, listen, (waiter.end.clone(), ()));
-        }
-    }
-
-    /// Listens for a client whose interests do not need its principal's process.
+    /// Listens for a client whose interests do not need its principal's process: at the base, and
+    /// also at that process while there is one.
     async fn listen_to_base(&self, listen: Listen) -> Result<Listening, BackendError> {
         let mut listening = self.base.listen(listen.clone()).await?;
-        let (principal, end) = (
-            listen.context.caller.principal().clone(),
-            CancellationToken::new(),
-        );
-        let id = self.waiting.add(Waiter {
-            id: 0,
-            listen,
-            at: Weak::new(),
-            end: end.clone(),
-        });
         let honoured = std::mem::take(&mut listening.honoured);
-        let guard = WaiterGuard {
-            waiting: Arc::clone(&self.waiting),
-            principal,
-            id,
-            _end: end.drop_guard(),
-        };
-        if let Some(lease) = self.members.existing(&guard.principal) {
-            self.waiting
-                .with(&guard.principal, |waiter| self.attach(waiter, &lease.group));
-        }
-        Ok(Listening::new(honoured, (listening, guard)))
+        let messages = self.private.tell(&listen.messages);
+        let following = self.members.follow(Listen { messages, ..listen });
+        Ok(Listening::new(honoured, (listening, following)))
     }
 
     /// Listens for a client that named resources, tasks, or filter members that Fanlight does not
@@ -231,16 +171,17 @@ impl Processes {
             session: listen.interest.session,
             ..Interest::default()
         };
-        let of_base = match lists.is_empty() {
-            true => None,
-            false => Some(
+        let of_base = if lists.is_empty() {
+            None
+        } else {
+            Some(
                 self.base
                     .listen(Listen {
                         interest: lists,
                         ..listen
                     })
                     .await?,
-            ),
+            )
         };
         let honoured = Interest {
             lists: of_base
@@ -280,44 +221,5 @@ impl PrivateLists {
             };
             is_told.then_some(message)
         })
-    }
-}
-
-impl Waiting {
-    /// Adds a client; returns its id.
-    fn add(&self, waiter: Waiter) -> u64 {
-        let mut table = self.0.lock();
-        table.last += 1;
-        let id = table.last;
-        let principal = waiter.listen.context.caller.principal().clone();
-        table
-            .listeners
-            .entry(principal)
-            .or_default()
-            .push(Waiter { id, ..waiter });
-        id
-    }
-
-    /// Applies `act` to each client of a principal.
-    fn with(&self, principal: &Principal, act: impl FnMut(&mut Waiter)) {
-        self.0
-            .lock()
-            .listeners
-            .get_mut(principal)
-            .into_iter()
-            .flatten()
-            .for_each(act);
-    }
-}
-
-impl Drop for WaiterGuard {
-    fn drop(&mut self) {
-        let mut table = self.waiting.0.lock();
-        if let Some(listeners) = table.listeners.get_mut(&self.principal) {
-            listeners.retain(|waiter| waiter.id != self.id);
-            if listeners.is_empty() {
-                table.listeners.remove(&self.principal);
-            }
-        }
     }
 }

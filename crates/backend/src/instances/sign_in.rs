@@ -12,7 +12,7 @@ use fanlight_canonical::{
     BackendError, BackendState, Call, CallContext, Caller, Interest, Listen, Listening, Principal,
     ServerMessage, ServerMessages,
 };
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::{ListToolsResult, ResultView as _, ServerDescription};
 use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Method, Notification, Response};
@@ -62,16 +62,8 @@ impl PerPrincipal {
             server: Arc::clone(server),
         });
         let announced = announce_changes(Arc::downgrade(&itself), Arc::clone(&itself.credentials));
-        itself.spawn(announced);
+        server.spawn(announced);
         itself
-    }
-
-    /// Runs a task until the server ends.
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let end = self.server.shutdown.clone();
-        self.server.tasks.spawn(async move {
-            end.run_until_cancelled(task).await;
-        });
     }
 
     /// The group of a caller.
@@ -165,9 +157,10 @@ impl PerPrincipal {
     /// Answers a call of the tool `connect`, or passes it on if the server itself lists that tool.
     async fn connect(&self, call: Call) -> Result<Response, BackendError> {
         self.once_signed_in(&call.context).await?;
-        match self.is_listed(&call.context).await? {
-            true => self.ask(call).await,
-            false => Ok(connected(&self.server.name)),
+        if self.is_listed(&call.context).await? {
+            self.ask(call).await
+        } else {
+            Ok(connected(&self.server.name))
         }
     }
 
@@ -215,7 +208,7 @@ impl PerPrincipal {
                 changed.await;
             }
         };
-        self.spawn(async move {
+        self.server.spawn(async move {
             end.run_until_cancelled(listening).await;
         });
         Listening::new(honoured, guard)
@@ -234,13 +227,15 @@ impl PerPrincipal {
             Err(error) if error.sign_in().is_some() => {}
             described => return described,
         }
-        let mut info = ObjectBuilder::new();
-        info.string("name", &self.server.name).string("version", "");
-        let mut description = ObjectBuilder::new();
-        description
+        let info = ObjectBuilder::new()
+            .string("name", &self.server.name)
+            .string("version", "")
+            .finish();
+        let description = ObjectBuilder::new()
             .member("capabilities", &Json::literal(UNKNOWN_CAPABILITIES))
-            .member("serverInfo", &info.finish());
-        Ok(description.finish().into())
+            .member("serverInfo", &info)
+            .finish();
+        Ok(description.into())
     }
 
     /// Sends a request with its caller's credentials. Without them, the tool list
@@ -249,9 +244,10 @@ impl PerPrincipal {
         let has_connect_tool = self.credentials.has_connect_tool();
         let is_listed = has_connect_tool && call.method == Method::ListTools;
         let context = Arc::clone(&call.context);
-        let answer = match has_connect_tool && is_called(&call) {
-            true => self.connect(call).await,
-            false => self.ask(call).await,
+        let answer = if has_connect_tool && is_called(&call) {
+            self.connect(call).await
+        } else {
+            self.ask(call).await
         };
         let wish = answer.as_ref().err().and_then(BackendError::sign_in);
         if is_listed && wish.is_some() {
@@ -311,7 +307,7 @@ impl PerPrincipal {
             return;
         }
         let (itself, client) = (Weak::clone(&self.itself), Arc::clone(client));
-        self.spawn(async move {
+        self.server.spawn(async move {
             let Some(server) = itself.upgrade() else {
                 return;
             };
@@ -345,9 +341,8 @@ impl PerPrincipal {
             let Some(cursor) = page.next_cursor().filter(|cursor| !cursor.is_null()) else {
                 return Ok(false);
             };
-            let mut next = ObjectBuilder::new();
-            next.member("cursor", &cursor);
-            params = Some(next.finish());
+            let next = ObjectBuilder::new().member("cursor", &cursor).finish();
+            params = Some(next);
         }
         Ok(false)
     }
@@ -379,8 +374,8 @@ pub(super) const NAME: &str = "connect";
 /// The tool list of a server whose user has not signed in. It is private to that user (2026-07-28
 /// server/utilities/caching), as is the list that replaces it.
 fn list(server: &str) -> Response {
-    let mut tool = ObjectBuilder::new();
-    tool.string("name", NAME)
+    let tool = ObjectBuilder::new()
+        .string("name", NAME)
         .string("title", &format!("Connect to {server}"))
         .string(
             "description",
@@ -391,45 +386,37 @@ fn list(server: &str) -> Response {
         .member(
             "inputSchema",
             &Json::literal(r#"{"type":"object","properties":{}}"#),
-        );
-    let mut result = ObjectBuilder::new();
-    result
-        .member("tools", &only(&tool.finish()))
+        )
+        .finish();
+    let result = ObjectBuilder::new()
+        .member("tools", &Json::array([tool]))
         .integer("ttlMs", 0)
-        .string("cacheScope", "private");
-    Response::from_result(&result.finish())
-}
-
-/// A list of one element.
-fn only(element: &Json) -> Json {
-    let mut list = ArrayBuilder::default();
-    list.push(element);
-    list.finish()
+        .string("cacheScope", "private")
+        .finish();
+    Response::from_result(&result)
 }
 
 /// Whether a call is to this tool.
 fn is_called(call: &Call) -> bool {
-    call.method == Method::CallTool
-        && call
-            .params
-            .as_ref()
-            .and_then(|params| params.get("name"))
-            .is_some_and(|name| name.is_str(NAME))
+    call.method == Method::CallTool && call.param("name").is_some_and(|name| name.is_str(NAME))
 }
 
 /// The answer to a call of a user who has already signed in.
 fn connected(server: &str) -> Response {
-    let mut text = ObjectBuilder::new();
-    text.string("type", "text").string(
-        "text",
-        &format!("Already connected to {server:?}: its tools can be used."),
-    );
-    let mut result = ObjectBuilder::new();
-    result.member("content", &only(&text.finish()));
-    Response::from_result(&result.finish())
+    let text = ObjectBuilder::new()
+        .string("type", "text")
+        .string(
+            "text",
+            &format!("Already connected to {server:?}: its tools can be used."),
+        )
+        .finish();
+    let result = ObjectBuilder::new()
+        .member("content", &Json::array([text]))
+        .finish();
+    Response::from_result(&result)
 }
 
 fn has_it(tools: &Json) -> bool {
-    let mut named = tools.elements().map(|tool| tools.slice(tool).get("name"));
+    let mut named = tools.items().map(|tool| tool.get("name"));
     named.any(|name| name.is_some_and(|name| name.is_str(NAME)))
 }
