@@ -7,6 +7,7 @@
 mod notification;
 mod request;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -286,7 +287,6 @@ impl Ingress {
         head: &Parts,
         connection: &ConnectionFacts,
     ) -> Result<Origin<'a>, Denial> {
-        let (client, endpoint) = (facts.peer_address(), destination.resource);
         let Parts {
             method,
             uri,
@@ -298,8 +298,8 @@ impl Ingress {
             path: uri.path(),
             headers,
             connection,
-            client,
-            endpoint,
+            client: facts.peer_address(),
+            endpoint: destination.resource,
         };
         let identity = self
             .settings
@@ -372,57 +372,6 @@ impl Ingress {
         }
     }
 
-    /// How far a request must be resolved for [`Self::admit`].
-    fn detail(&self, origin: &Origin<'_>, method: &Method) -> Detail {
-        gates::detail(&self.settings, origin.client(), method)
-    }
-
-    /// Admits one message. This, [`Self::admit_operation`], [`Self::admit_request`] or
-    /// [`Self::admit_in_turn`] is called once per valid message, with exactly what runs. Answers, and
-    /// notifications that no server gets, need only an identity.
-    fn admit(&self, origin: &Origin<'_>, subject: &dyn Decidable) -> Result<(), Box<Refusal>> {
-        Ok(gates::decide(&self.settings, origin.client(), subject)?)
-    }
-
-    /// Admits an operation; returns the gates that it still has to pass, and a permit.
-    async fn admit_operation<T: Transport>(
-        &self,
-        transport: &T,
-        origin: &Origin<'_>,
-        operation: &Operation,
-    ) -> Result<(Gates, Option<OwnedSemaphorePermit>), Box<Refusal>> {
-        let (turn, permit) = self.admit_request(transport, origin, operation).await?;
-        let gates = Gates::of(&self.settings, &self.core, operation, turn);
-        Ok((gates, permit))
-    }
-
-    /// Admits a request that reaches the core. It counts against the rate limits, and its permit
-    /// against the client's concurrent requests.
-    async fn admit_request<T: Transport>(
-        &self,
-        transport: &T,
-        origin: &Origin<'_>,
-        subject: &dyn Decidable,
-    ) -> Result<(Option<Turn>, Option<OwnedSemaphorePermit>), Box<Refusal>> {
-        let turn = self.admit_in_turn(origin, subject).await?;
-        let permit = gates::permit(&self.settings, transport.permits()).or_else(|busy| {
-            let client = origin.client();
-            gates::record_decision(&self.settings, client, subject, Err(busy))
-        })?;
-        Ok((turn, permit))
-    }
-
-    /// Admits a long-lasting request, which does not count as a concurrent request. It counts
-    /// against the rate limits; returns its turn if it has to wait.
-    async fn admit_in_turn(
-        &self,
-        origin: &Origin<'_>,
-        subject: &dyn Decidable,
-    ) -> Result<Option<Turn>, Box<Refusal>> {
-        let client = origin.client();
-        Ok(gates::arrive(&self.settings, client, || origin.peer(), subject).await?)
-    }
-
     /// Handles a received text: a message, or a batch if the session's revision allows it.
     pub(crate) async fn receive<T: Transport>(
         &self,
@@ -430,31 +379,104 @@ impl Ingress {
         origin: &Origin<'_>,
         text: Bytes,
     ) -> Result<Received, Box<Refusal>> {
+        let receiving = Receiving {
+            ingress: self,
+            transport,
+            origin,
+        };
+        receiving.receive(text).await
+    }
+
+    fn not_a_message(&self, error: MessageError) -> Box<Refusal> {
+        let (error, id) = fault::of_message(error);
+        let mut refusal = Refusal::malformed(error);
+        refusal.id = id;
+        refusal
+    }
+}
+
+/// One message of a client, with everything that its receipt depends on.
+struct Receiving<'a, T> {
+    ingress: &'a Ingress,
+    transport: &'a T,
+    origin: &'a Origin<'a>,
+}
+
+impl<T> Deref for Receiving<'_, T> {
+    type Target = Ingress;
+
+    fn deref(&self) -> &Ingress {
+        self.ingress
+    }
+}
+
+impl<T: Transport> Receiving<'_, T> {
+    /// How far a request must be resolved for [`Self::admit`].
+    fn detail(&self, method: &Method) -> Detail {
+        gates::detail(&self.settings, self.origin.client(), method)
+    }
+
+    /// Admits one message. This, [`Self::admit_operation`], [`Self::admit_request`] or
+    /// [`Self::admit_in_turn`] is called once per valid message, with exactly what runs. Answers, and
+    /// notifications that no server gets, need only an identity.
+    fn admit(&self, subject: &dyn Decidable) -> Result<(), Box<Refusal>> {
+        Ok(gates::decide(
+            &self.settings,
+            self.origin.client(),
+            subject,
+        )?)
+    }
+
+    /// Admits an operation; returns the gates that it still has to pass, and a permit.
+    async fn admit_operation(
+        &self,
+        operation: &Operation,
+    ) -> Result<(Gates, Option<OwnedSemaphorePermit>), Box<Refusal>> {
+        let (turn, permit) = self.admit_request(operation).await?;
+        let gates = Gates::of(&self.settings, &self.core, operation, turn);
+        Ok((gates, permit))
+    }
+
+    /// Admits a request that reaches the core. It counts against the rate limits, and its permit
+    /// against the client's concurrent requests.
+    async fn admit_request(
+        &self,
+        subject: &dyn Decidable,
+    ) -> Result<(Option<Turn>, Option<OwnedSemaphorePermit>), Box<Refusal>> {
+        let turn = self.admit_in_turn(subject).await?;
+        let permit = gates::permit(&self.settings, self.transport.permits()).or_else(|busy| {
+            let client = self.origin.client();
+            gates::record_decision(&self.settings, client, subject, Err(busy))
+        })?;
+        Ok((turn, permit))
+    }
+
+    /// Admits a long-lasting request, which does not count as a concurrent request. It counts
+    /// against the rate limits; returns its turn if it has to wait.
+    async fn admit_in_turn(&self, subject: &dyn Decidable) -> Result<Option<Turn>, Box<Refusal>> {
+        let client = self.origin.client();
+        Ok(gates::arrive(&self.settings, client, || self.origin.peer(), subject).await?)
+    }
+
+    /// Handles a received text: a message, or a batch if the session's revision allows it.
+    pub(crate) async fn receive(self, text: Bytes) -> Result<Received, Box<Refusal>> {
         match Message::parse_from_client(text, DEFAULT_NESTING) {
-            Ok(Message::Request(request)) => self
-                .request(transport, origin, request, false)
-                .await
-                .map(Received::Request),
-            Ok(Message::Notification(notification)) => Ok(without_answer(
-                self.notification(transport, origin, &notification).await,
-            )),
-            Ok(Message::Response(response)) => Ok(without_answer(
-                self.response(transport, origin, response).await,
-            )),
-            Err(MessageError::Batch(text)) => Box::pin(self.batch(transport, origin, text)).await,
+            Ok(Message::Request(request)) => {
+                self.request(request, false).await.map(Received::Request)
+            }
+            Ok(Message::Notification(notification)) => {
+                Ok(without_answer(self.notification(&notification).await))
+            }
+            Ok(Message::Response(response)) => Ok(without_answer(self.response(response).await)),
+            Err(MessageError::Batch(text)) => Box::pin(self.batch(text)).await,
             Err(error) => Err(self.not_a_message(error)),
         }
     }
 
     /// Handles each message of a batch as if it were alone (2025-03-26 basic/index, Batching). Only
     /// that revision has batches.
-    async fn batch<T: Transport>(
-        &self,
-        transport: &T,
-        origin: &Origin<'_>,
-        text: Bytes,
-    ) -> Result<Received, Box<Refusal>> {
-        let session = match transport.session(origin).await {
+    async fn batch(&self, text: Bytes) -> Result<Received, Box<Refusal>> {
+        let session = match self.transport.session(self.origin).await {
             Err(refusal) if refusal.kept_by.is_some() => return Err(refusal),
             session => session.ok().flatten(),
         };
@@ -475,14 +497,14 @@ impl Ingress {
         for message in messages {
             match message {
                 Ok(Message::Request(request)) => {
-                    requests.push(self.request(transport, origin, request, true).await);
+                    requests.push(self.request(request, true).await);
                 }
                 // Notifications and responses get no answer, not even a refusal.
                 Ok(Message::Notification(notification)) => {
-                    drop(self.notification(transport, origin, &notification).await);
+                    drop(self.notification(&notification).await);
                 }
                 Ok(Message::Response(response)) => {
-                    drop(self.response(transport, origin, response).await);
+                    drop(self.response(response).await);
                 }
                 Err(error) => requests.push(Err(self.not_a_message(error))),
             }
@@ -492,37 +514,23 @@ impl Ingress {
 
     /// Handles a client's answer to a request of a server in the client's own session. Modern
     /// clients "MUST NOT send JSON-RPC responses".
-    async fn response<T: Transport>(
-        &self,
-        transport: &T,
-        origin: &Origin<'_>,
-        response: Response,
-    ) -> Result<(), Box<Refusal>> {
-        if era::is_modern(&Meta::default(), transport.version_header()) {
+    async fn response(&self, response: Response) -> Result<(), Box<Refusal>> {
+        if era::is_modern(&Meta::default(), self.transport.version_header()) {
             let message = "responses are not sent to a server of this protocol version";
             return Err(Refusal::malformed(RpcError::new(
                 code::INVALID_REQUEST,
                 message,
             )));
         }
-        match transport.session(origin).await? {
+        match self.transport.session(self.origin).await? {
             Some(session) => session.session.server_requests.answer(response),
             None => tracing::debug!("response of a client ignored: it has no session"),
         }
         Ok(())
     }
 
-    fn not_a_message(&self, error: MessageError) -> Box<Refusal> {
-        let (error, id) = fault::of_message(error);
-        let mut refusal = Refusal::malformed(error);
-        refusal.id = id;
-        refusal
-    }
-
-    async fn request<T: Transport>(
+    async fn request(
         &self,
-        transport: &T,
-        origin: &Origin<'_>,
         mut request: Request,
         in_batch: bool,
     ) -> Result<Box<StartedRequest>, Box<Refusal>> {
@@ -532,8 +540,8 @@ impl Ingress {
                 let span = trace::begin(
                     &self.settings,
                     &request,
-                    origin.holder.endpoint(),
-                    &origin.facts,
+                    self.origin.holder.endpoint(),
+                    &self.origin.facts,
                 );
                 return Err(Refusal::malformed(error).of_request(&request.id, span));
             }
@@ -542,8 +550,8 @@ impl Ingress {
             &self.settings,
             &request,
             &params,
-            origin.holder.endpoint(),
-            &origin.facts,
+            self.origin.holder.endpoint(),
+            &self.origin.facts,
         );
         if self.settings.trust_inbound != TrustInbound::Trust
             && let Some(stripped) = request.params.as_ref().and_then(without_trace_context)
@@ -557,7 +565,7 @@ impl Ingress {
             params,
             span,
         };
-        match self.start(transport, origin, &mut parsed, in_batch).await {
+        match self.start(&mut parsed, in_batch).await {
             Ok(started) => Ok(Box::new(started)),
             Err(refusal) => Err(refusal.of_request(&parsed.request.id, parsed.span)),
         }

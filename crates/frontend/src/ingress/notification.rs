@@ -5,50 +5,48 @@ use std::sync::Arc;
 use fanlight_canonical::CallContext;
 use fanlight_protocol::{Method, Notification};
 
-use super::{Ingress, Origin, Refusal, Transport};
+use super::{Receiving, Refusal, Transport};
 use crate::eras::params::Params;
 use crate::eras::{self, era, modern};
 use crate::session::{RunningRequests, ServerRequests, Session};
 
-impl Ingress {
-    pub(super) async fn notification<T: Transport>(
+impl<T: Transport> Receiving<'_, T> {
+    pub(super) async fn notification(
         &self,
-        transport: &T,
-        origin: &Origin<'_>,
         notification: &Notification,
     ) -> Result<(), Box<Refusal>> {
         let params = Params::read(notification.params().as_ref())?;
-        let version = transport.version_header();
+        let version = self.transport.version_header();
         if let Some(unknown) = version.filter(|version| eras::revision(version).is_none()) {
             return Err(Refusal::malformed(modern::unsupported(unknown)));
         }
-        let running = match transport.running() {
+        let running = match self.transport.running() {
             Some(running) => Some(Arc::clone(running)),
             // 2026-07-28 has no notification from client to server on HTTP. Modern ones,
             // cancellation included, are accepted and ignored (streamable-http, Sending Messages).
             None if era::is_modern(&params.meta, version) => None,
-            None => transport
-                .session(origin)
+            None => self
+                .transport
+                .session(self.origin)
                 .await?
                 .map(|session| Arc::clone(&session.session.running)),
         };
         match (&notification.method, running, params.request_id()) {
             (Method::Cancelled, Some(running), Some(id)) => {
-                let params = notification.params();
-                running.cancel(&id, params.and_then(|params| params.get("reason")));
+                running.cancel(&id, notification.param("reason"));
             }
-            (Method::Initialized, ..) => transport.initialized(),
+            (Method::Initialized, ..) => self.transport.initialized(),
             (Method::Other(_) | Method::Progress, Some(running), _) => {
-                if let Some(session) = transport.session(origin).await?
+                if let Some(session) = self.transport.session(self.origin).await?
                     && let Some(context) = for_servers(&session.session, &running, notification)
                 {
                     let caller = context
                         .caller
                         .clone()
-                        .with_identity(Arc::clone(&origin.identity));
+                        .with_identity(Arc::clone(&self.origin.identity));
                     let context = Arc::new(CallContext { caller, ..context });
                     let notice = self.core.resolve_notice(notification.clone(), context);
-                    self.admit(origin, &notice)?;
+                    self.admit(&notice)?;
                     self.core.notify(notice, Arc::clone(&session.session) as _);
                 }
             }
@@ -69,9 +67,7 @@ fn for_servers(
     running: &RunningRequests,
     notification: &Notification,
 ) -> Option<CallContext> {
-    let params = notification.params();
-    let param = |name: &str| params.as_ref().and_then(|params| params.get(name));
-    let (id, token) = (param("requestId"), param("progressToken"));
+    let [id, token] = ["requestId", "progressToken"].map(|name| notification.param(name));
     let mut named = id.iter().chain(&token);
     if let Some(own) = named.clone().find(|name| ServerRequests::is_id(name)) {
         if named.all(|other| other == own) {

@@ -18,8 +18,8 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
-    AboutTask, Admitted, Ingress, Kept, Origin, Reason, Refusal, RequestKind, StartedRequest,
-    Transport,
+    AboutTask, Admitted, Ingress, Kept, Origin, Reason, Receiving, Refusal, RequestKind,
+    StartedRequest, Transport,
 };
 use crate::call::subscription::{SubscriptionBegins, SubscriptionEnds};
 use crate::call::{
@@ -69,12 +69,10 @@ pub(super) struct ParsedRequest {
     pub(super) span: ServerSpan,
 }
 
-impl Ingress {
+impl<T: Transport> Receiving<'_, T> {
     /// Starts a request by the rules of its era.
-    pub(super) async fn start<T: Transport>(
+    pub(super) async fn start(
         &self,
-        transport: &T,
-        origin: &Origin<'_>,
         parsed: &mut ParsedRequest,
         in_batch: bool,
     ) -> Result<StartedRequest, Box<Refusal>> {
@@ -84,7 +82,7 @@ impl Ingress {
         let header = if is_decided {
             None
         } else {
-            transport.version_header()
+            self.transport.version_header()
         };
         let era = era::of_request(method, meta, header);
         tracing::debug!(%era, method = known_name(method), "request");
@@ -97,29 +95,23 @@ impl Ingress {
             return Err(fault::method_not_found(name).into());
         }
         match era {
-            _ if !transport.serves(era) => Err(modern::not_served(method, meta).into()),
-            Era::Modern => self.start_modern(transport, origin, parsed).await,
-            Era::Legacy if *method == Method::Initialize => {
-                self.start_initialize(transport, origin, parsed).await
-            }
-            Era::Legacy => match transport.task_elsewhere(origin, &parsed.request) {
-                None => self.start_legacy(transport, origin, parsed).await,
+            _ if !self.transport.serves(era) => Err(modern::not_served(method, meta).into()),
+            Era::Modern => self.start_modern(parsed).await,
+            Era::Legacy if *method == Method::Initialize => self.start_initialize(parsed).await,
+            Era::Legacy => match self.transport.task_elsewhere(self.origin, &parsed.request) {
+                None => self.start_legacy(parsed).await,
                 Some(AboutTask::PassOn(run)) => {
                     Err(Refusal::new(Reason::Params, unknown_task()).kept_by(Kept::Task, run))
                 }
                 // Boxed, since it is rare.
-                Some(AboutTask::Here) => {
-                    Box::pin(self.start_about_task(transport, origin, parsed)).await
-                }
+                Some(AboutTask::Here) => Box::pin(self.start_about_task(parsed)).await,
             },
         }
     }
 
     /// Starts a request about a task without its session, which another replica keeps.
-    async fn start_about_task<T: Transport>(
+    async fn start_about_task(
         &self,
-        transport: &T,
-        origin: &Origin<'_>,
         parsed: &mut ParsedRequest,
     ) -> Result<StartedRequest, Box<Refusal>> {
         // Only clients of this revision have such tasks.
@@ -129,44 +121,35 @@ impl Ingress {
             params,
             span,
         } = &mut *parsed;
-        check_has_no_state(origin, params)?;
+        check_has_no_state(self.origin, params)?;
         span.set_revision(revision);
-        span.set_client(|| client_name(None, &origin.identity));
+        span.set_client(|| client_name(None, &self.origin.identity));
         let client = CallContext {
             era: revision.era,
             tasks: revision.tasks,
             trace: span.parent(),
             noted: self.noted(),
-            ..client_of(origin, None)
+            ..client_of(self.origin, None)
         };
         let method = request.method.clone();
-        let detail = self.detail(origin, &method);
+        let detail = self.detail(&method);
         let unresolved = Unresolved {
             method,
             params: request.params.clone(),
             context: Arc::new(client),
         };
         let operation = self.core.resolve(unresolved, detail).await;
-        let (gates, permit) = self.admit_operation(transport, origin, &operation).await?;
+        let (gates, permit) = self.admit_operation(&operation).await?;
         let admitted = Admitted { operation, gates };
-        let ends = ends_of(transport, origin, parsed);
+        let ends = self.ends_of(parsed);
         let resumption = Resumption::New;
         let stream = self.suspendable_call(admitted, parsed, revision, false, resumption, ends);
-        let call = parsed.answered_by::<T>(stream, revision);
-        Ok(StartedRequest {
-            call,
-            kind: RequestKind::Call,
-            revision,
-            session: None,
-            permit,
-        })
+        Ok(parsed.started::<T>(stream, revision, permit))
     }
 
     /// Starts a request without a session.
-    async fn start_modern<T: Transport>(
+    async fn start_modern(
         &self,
-        transport: &T,
-        origin: &Origin<'_>,
         parsed: &mut ParsedRequest,
     ) -> Result<StartedRequest, Box<Refusal>> {
         let ParsedRequest {
@@ -174,68 +157,53 @@ impl Ingress {
             params,
             span,
         } = &mut *parsed;
-        let revision = transport.revision(&params.meta)?;
+        let revision = self.transport.revision(&params.meta)?;
         span.set_revision(revision);
         let sender = modern::request_meta(revision, &params.meta)?;
-        span.set_client(|| client_name(sender.client_info.as_ref(), &origin.identity));
-        transport.check_headers(revision, &request.method, params)?;
+        span.set_client(|| client_name(sender.client_info.as_ref(), &self.origin.identity));
+        self.transport
+            .check_headers(revision, &request.method, params)?;
         modern::check_method(&mut request.method, &sender)?;
         if request.method == Method::Listen {
             // Boxed, since it is rare.
-            return Box::pin(self.start_subscription(transport, origin, parsed, sender)).await;
+            return Box::pin(self.start_subscription(parsed, sender)).await;
         }
-        let is_of_server = params.has_request_state() && self.open_server_state(origin, parsed)?;
+        let is_of_server = params.has_request_state() && self.open_server_state(parsed)?;
         let found = if is_of_server {
             Ok(Found::Call(Resumption::New))
         } else {
-            self.find(origin, &parsed.request, &parsed.params)
+            self.find(&parsed.request, &parsed.params)
         };
         let (stream, permit) = match found {
             Ok(Found::Suspended(waiting)) => {
-                Box::pin(self.resume(transport, origin, parsed, &sender, *waiting)).await?
+                Box::pin(self.resume(parsed, &sender, *waiting)).await?
             }
             Ok(Found::Elsewhere(run)) => {
                 return Err(Refusal::new(Reason::Params, kept_elsewhere())
                     .kept_by(Kept::SuspendedCall, run));
             }
-            Ok(Found::Call(resumption)) => {
-                self.begin(transport, origin, parsed, sender, Ok(resumption))
-                    .await?
-            }
+            Ok(Found::Call(resumption)) => self.begin(parsed, sender, Ok(resumption)).await?,
             // Boxed, since it is rare and would be stored twice in every call's future.
-            Err(error) => {
-                Box::pin(self.begin(transport, origin, parsed, sender, Err(error))).await?
-            }
+            Err(error) => Box::pin(self.begin(parsed, sender, Err(error))).await?,
         };
-        let call = parsed.answered_by::<T>(stream, revision);
-        Ok(StartedRequest {
-            call,
-            kind: RequestKind::Call,
-            revision,
-            session: None,
-            permit,
-        })
+        Ok(parsed.started::<T>(stream, revision, permit))
     }
 
     /// Begins a call that does not continue another; an unusable `requestState` ends it with an
     /// error.
-    async fn begin<T: Transport>(
+    async fn begin(
         &self,
-        transport: &T,
-        origin: &Origin<'_>,
         parsed: &mut ParsedRequest,
         sender: modern::RequestMeta,
         resumption: Result<Resumption, RpcError>,
     ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
-        let takes_messages = transport.takes_messages();
+        let takes_messages = self.transport.takes_messages();
         let revision = sender.revision;
-        let operation = self
-            .resolve_modern::<T>(origin, parsed, sender, takes_messages)
-            .await;
-        transport.check_mirrored(&operation, &parsed.params)?;
-        let (gates, permit) = self.admit_operation(transport, origin, &operation).await?;
+        let operation = self.resolve_modern(parsed, sender, takes_messages).await;
+        self.transport.check_mirrored(&operation, &parsed.params)?;
+        let (gates, permit) = self.admit_operation(&operation).await?;
         let admitted = Admitted { operation, gates };
-        let ends = ends_of(transport, origin, parsed);
+        let ends = self.ends_of(parsed);
         let stream: Responses = match resumption {
             Ok(it) => self.suspendable_call(admitted, parsed, revision, takes_messages, it, ends),
             Err(error) => answered_without_running(admitted.gates, Response::from_error(&error)),
@@ -245,28 +213,25 @@ impl Ingress {
 
     /// Continues a suspended call. The policy decides again, since the client's rights may have
     /// changed. It decides about exactly the call that continues.
-    async fn resume<T: Transport>(
+    async fn resume(
         &self,
-        transport: &T,
-        origin: &Origin<'_>,
         parsed: &ParsedRequest,
         sender: &modern::RequestMeta,
         waiting: WaitingCall,
     ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
-        transport.check_mirrored(&*waiting.decided, &parsed.params)?;
-        let (turn, permit) = self
-            .admit_request(transport, origin, &*waiting.decided)
-            .await?;
+        self.transport
+            .check_mirrored(&*waiting.decided, &parsed.params)?;
+        let (turn, permit) = self.admit_request(&*waiting.decided).await?;
         // The call has already waited for the client, so it waits for no turn.
         turn.into_iter().for_each(Turn::pass);
-        let ends = ends_of(transport, origin, parsed);
+        let ends = self.ends_of(parsed);
         let judges_results = self.settings.hooks.judge_results();
         let (revision, level) = (sender.revision, sender.log_level);
-        let filter = (transport.takes_messages())
+        let filter = (self.transport.takes_messages())
             .then(|| parsed.modern_filter(revision, level, judges_results));
         let client = CallContext {
             trace: parsed.span.parent(),
-            ..client_of(origin, sender.client_info.as_ref())
+            ..client_of(self.origin, sender.client_info.as_ref())
         };
         let decided = self.core.may_go_on(&waiting.decided, &client);
         let waiting = if decided.is_ok() {
@@ -291,17 +256,13 @@ impl Ingress {
 
     /// Replaces a server's state, which Fanlight sealed for the client, by the server's original.
     /// Returns whether the request had one.
-    fn open_server_state(
-        &self,
-        origin: &Origin<'_>,
-        parsed: &mut ParsedRequest,
-    ) -> Result<bool, Box<Refusal>> {
+    fn open_server_state(&self, parsed: &mut ParsedRequest) -> Result<bool, Box<Refusal>> {
         let ParsedRequest {
             request, params, ..
         } = parsed;
         let opened = self
             .suspended_calls
-            .open_server_state(params.request_state().as_ref(), &origin.holder);
+            .open_server_state(params.request_state().as_ref(), &self.origin.holder);
         let opened = opened.map_err(|error| Refusal::new(Reason::Params, error))?;
         let Some((state, place)) = opened.zip(params.request_state_range()) else {
             return Ok(false);
@@ -316,10 +277,8 @@ impl Ingress {
     }
 
     /// Starts a stream of server messages outside of calls.
-    async fn start_subscription<T: Transport>(
+    async fn start_subscription(
         &self,
-        transport: &T,
-        origin: &Origin<'_>,
         parsed: &mut ParsedRequest,
         sender: modern::RequestMeta,
     ) -> Result<StartedRequest, Box<Refusal>> {
@@ -333,25 +292,25 @@ impl Ingress {
             tasks: sender.tasks(),
             capabilities: sender.capabilities.detached(),
             trace: span.parent(),
-            ..client_of(origin, None)
+            ..client_of(self.origin, None)
         });
         let resolved = self.subscriptions.resolve(core, request, &context);
         let own = OwnRequest(&request.method);
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
-        let turn = self.admit_in_turn(origin, asked).await?;
+        let turn = self.admit_in_turn(asked).await?;
         let recording = Recording::of_listening(&self.settings, &context, request.params.as_ref());
         let begins = SubscriptionBegins { turn, recording };
-        let cancellation = transport
+        let cancellation = self
+            .transport
             .running()
             .map(|running| running.begin(&request.id));
         let opened = resolved.and_then(|operation| {
-            let decision = operation
-                .interest()
-                .and_then(|it| LastingDecision::of(&self.settings, &context.caller, it));
             let ends = SubscriptionEnds {
                 cancellation,
-                decision,
-                closing: transport.closing().clone(),
+                decision: operation
+                    .interest()
+                    .and_then(|it| LastingDecision::of(&self.settings, &context.caller, it)),
+                closing: self.transport.closing().clone(),
             };
             self.subscriptions
                 .open(core, operation, request, begins, ends)
@@ -360,21 +319,17 @@ impl Ingress {
             Ok(subscription) => Box::new(subscription),
             Err(error) => Box::new(Answered::new(Response::from_error(&error))),
         };
-        let call = parsed.answered_by::<T>(stream, revision);
-        let call = call.ending_span_at_message();
+        let started = parsed.started::<T>(stream, revision, None);
         Ok(StartedRequest {
-            call,
+            call: started.call.ending_span_at_message(),
             kind: RequestKind::Subscription,
-            revision,
-            session: None,
-            permit: None,
+            ..started
         })
     }
 
     /// The operation of a request without a session.
-    async fn resolve_modern<T: Transport>(
+    async fn resolve_modern(
         &self,
-        origin: &Origin<'_>,
         parsed: &mut ParsedRequest,
         sender: modern::RequestMeta,
         takes_messages: bool,
@@ -395,9 +350,9 @@ impl Ingress {
             }
         };
         let context = CallContext {
-            caller: caller_of(origin),
-            peer: origin.peer(),
-            address: origin.facts.client_address(),
+            caller: caller_of(self.origin),
+            peer: self.origin.peer(),
+            address: self.origin.facts.client_address(),
             era: sender.revision.era,
             client_info: sender.client_info.map(kept),
             capabilities: kept(sender.capabilities),
@@ -414,7 +369,7 @@ impl Ingress {
         let detail = if T::HAS_HEADERS {
             Detail::Tool
         } else {
-            self.detail(origin, &method)
+            self.detail(&method)
         };
         request.params = request.params.take().map(kept);
         let unresolved = Unresolved {
@@ -425,34 +380,288 @@ impl Ingress {
         self.core.resolve(unresolved, detail).await
     }
 
-    /// Where facts for the request's line in the audit log are noted, if it gets a line.
-    fn noted(&self) -> Option<AuditFacts> {
-        self.settings
-            .record
-            .keeps_requests()
-            .map(|_| AuditFacts::default())
-    }
-
     /// Finds the suspended call that the request has input for, if any.
-    fn find(
-        &self,
-        origin: &Origin<'_>,
-        request: &Request,
-        params: &Params,
-    ) -> Result<Found, RpcError> {
+    fn find(&self, request: &Request, params: &Params) -> Result<Found, RpcError> {
         // Fast path: few requests have a state.
         if !params.has_request_state() {
             return Ok(Found::Call(Resumption::New));
         }
         let (state, responses) = (params.request_state(), params.input_responses());
         let retry = Retry {
-            holder: &origin.holder,
+            holder: &self.origin.holder,
             method: &request.method,
             params: request.params.as_ref(),
             state: state.as_ref(),
             responses: responses.as_ref(),
         };
         self.suspended_calls.find(retry)
+    }
+
+    /// Starts a request within a session.
+    async fn start_legacy(
+        &self,
+        parsed: &mut ParsedRequest,
+    ) -> Result<StartedRequest, Box<Refusal>> {
+        let session = self.transport.session(self.origin).await?;
+        let ParsedRequest {
+            request,
+            params,
+            span,
+        } = &mut *parsed;
+        check_has_no_state(self.origin, params)?;
+        let revision = match &session {
+            Some(session) => session.session.revision(),
+            // On a connection, "ping" needs no session.
+            None if request.method == Method::Ping => Revision::NEWEST_LEGACY,
+            None => return Err(not_initialized(self.transport, &params.meta).into()),
+        };
+        span.set_revision(revision);
+        if let Some(id) = self.transport.session_id() {
+            span.set_session(id);
+        }
+        let info = session
+            .as_ref()
+            .and_then(|session| session.session.client_info());
+        span.set_client(|| client_name(info, &self.origin.identity));
+        let own_answer = legacy::own_answer(revision, &request.method, params);
+        let size = request
+            .params
+            .as_ref()
+            .map_or(0, |params| params.bytes().len());
+        let (stream, permit): (Responses, _) = match (own_answer, &session) {
+            (None, Some(session)) => {
+                let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
+                let operation = self.resolve_legacy(session, parsed, &named).await;
+                let (gates, permit) = self.admit_operation(&operation).await?;
+                let admitted = Admitted { operation, gates };
+                let noted = match parsed.request.method {
+                    Method::SetLogLevel => Some(Noted::LogLevel(session.session.log_level())),
+                    _ => {
+                        note_subscription(&session.session, parsed, size)?.map(Noted::Subscription)
+                    }
+                };
+                let call = self
+                    .legacy_call(session, parsed, named, admitted)
+                    .noting(noted);
+                if matches!(
+                    parsed.request.method,
+                    Method::SetLogLevel | Method::Subscribe | Method::Unsubscribe
+                ) {
+                    Box::pin(session.session.write_record()).await;
+                }
+                (Box::new(call), permit)
+            }
+            (answer, _) => {
+                let own = OwnRequest(&request.method);
+                let permit = match &answer {
+                    Some(_) => self.admit(&own).map(|()| None)?,
+                    None => self.admit_request(&own).await?.1,
+                };
+                let answer =
+                    answer.unwrap_or_else(|| Err(RpcError::new(code::INTERNAL, "no session")));
+                (
+                    Box::new(Answered::new(
+                        answer.unwrap_or_else(|error| Response::from_error(&error)),
+                    )),
+                    permit,
+                )
+            }
+        };
+        Ok(StartedRequest {
+            session,
+            ..parsed.started::<T>(stream, revision, permit)
+        })
+    }
+
+    /// The operation of a request within a session.
+    async fn resolve_legacy(
+        &self,
+        session: &ActiveSession,
+        parsed: &mut ParsedRequest,
+        named: &Arc<SessionRequest>,
+    ) -> Operation {
+        let ParsedRequest {
+            request,
+            params,
+            span,
+        } = parsed;
+        let method = request.method.clone();
+        let wants_progress =
+            self.transport.takes_messages() && params.meta.progress_token().is_some();
+        let mut context = session.session.context(wants_progress);
+        let caller = context
+            .caller
+            .with_identity(Arc::clone(&self.origin.identity));
+        context.caller = caller.with_headers(self.origin.headers.clone());
+        context.address = self.origin.facts.client_address();
+        if method == Method::SetLogLevel {
+            context.log_level = legacy::log_level(params).ok();
+        }
+        let context = CallContext {
+            trace: span.parent(),
+            request: Some(Arc::clone(named)),
+            noted: self.noted(),
+            ..context
+        };
+        let detail = self.detail(&method);
+        self.core
+            .resolve(
+                Unresolved {
+                    method,
+                    params: request.params.take(),
+                    context: Arc::new(context),
+                },
+                detail,
+            )
+            .await
+    }
+
+    fn legacy_call(
+        &self,
+        session: &ActiveSession,
+        parsed: &mut ParsedRequest,
+        named: Arc<SessionRequest>,
+        admitted: Admitted,
+    ) -> LegacyCall {
+        let ParsedRequest {
+            request, params, ..
+        } = parsed;
+        let method = request.method.clone();
+        let uri = || params.uri().and_then(Value::as_str);
+        let listening = match method {
+            Method::SetLogLevel => {
+                session
+                    .session
+                    .set_log_level(legacy::log_level(params).ok());
+                None
+            }
+            // Recorded before the server gets the request, since it may send messages at once.
+            Method::Subscribe => self.transport.listen(&self.core, session),
+            Method::Unsubscribe => {
+                uri()
+                    .iter()
+                    .for_each(|uri| session.session.forget_subscription(uri));
+                None
+            }
+            _ => None,
+        };
+        let client = &session.session;
+        let operation = &admitted.operation;
+        // Also without a policy: a reload may add one.
+        let may_be_asked =
+            method.may_need_input() && can_be_asked(&operation.context().capabilities);
+        let rights = may_be_asked.then(|| Rights::of(&self.core, operation));
+        let (takes_messages, progress_token) = (
+            self.transport.takes_messages(),
+            params.meta.progress_token(),
+        );
+        let revision = client.revision();
+        let filter = NotificationFilter {
+            progress_token,
+            logs: LogGate::of(revision, client.log_level()),
+            revision,
+            judges_results: false,
+        };
+        let limits = || input_rounds::RoundLimits {
+            rounds: self.settings.max_input_rounds,
+            timeout: self.settings.input_timeout,
+            give_up: self.settings.give_up.clone(),
+        };
+        let core_request = CoreRequest {
+            input_rounds: method.may_need_input().then(limits),
+            gates: admitted.gates,
+            operation: admitted.operation,
+            messages: takes_messages.then_some(self.settings.notification_buffer),
+        };
+        let mut call = CoreCall::start_after(listening, &self.core, core_request);
+        let cancellation = Some(client.running.begin_named(&request.id, named));
+        call.set_ends(RequestEnds {
+            cancellation,
+            validity: RequestValidity::of(&self.origin.identity),
+        });
+        call.keep_session(session.clone().into_guard());
+        if let Some(detached) = self.transport.detached() {
+            call.outlive_in(detached);
+        }
+        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(rights)
+    }
+
+    /// Creates a session, which the transport opens, and lets the core describe the server.
+    async fn start_initialize(
+        &self,
+        parsed: &mut ParsedRequest,
+    ) -> Result<StartedRequest, Box<Refusal>> {
+        let ParsedRequest { params, span, .. } = &mut *parsed;
+        let initialize = legacy::initialize(params, MAX_DESCRIPTION)
+            .map_err(|error| Refusal::new(Reason::Params, error))?;
+        if let Some(run) = self.transport.opens_sessions() {
+            let error = RpcError::new(code::INTERNAL, "the gateway is ending");
+            return Err(Refusal::new(Reason::Busy, error).kept_by(Kept::NewSession, run));
+        }
+        // `initialize` needs no scopes.
+        let permit = gates::permit(&self.settings, self.transport.permits())?;
+        let running = self.transport.running().cloned().unwrap_or_default();
+        let session = self.new_session(self.origin, initialize, running)?;
+        session.count(
+            &self.settings.telemetry,
+            span.network().unwrap_or(Network::Stdio),
+        );
+        let streams = SessionStreams::new(session, &self.settings);
+        let revision = streams.session.revision();
+        span.set_revision(revision);
+        span.set_client(|| client_name(streams.session.client_info(), &self.origin.identity));
+        let context = CallContext {
+            trace: span.parent(),
+            ..streams.session.context(false)
+        };
+        let request = Unresolved {
+            method: Method::Discover,
+            params: None,
+            context: Arc::new(context),
+        };
+        let operation = self.core.resolve(request, Detail::Known).await;
+        let core_request = CoreRequest {
+            operation,
+            messages: None,
+            gates: Gates::default(),
+            input_rounds: None,
+        };
+        let filter = NotificationFilter {
+            progress_token: None,
+            logs: LogGate::of(revision, None),
+            revision,
+            judges_results: false,
+        };
+        let call = LegacyCall::new(
+            CoreCall::start(&self.core, core_request),
+            filter,
+            Arc::clone(&streams.session),
+        );
+        Ok(StartedRequest {
+            kind: RequestKind::Initialize(streams),
+            ..parsed.started::<T>(Box::new(call), revision, permit)
+        })
+    }
+
+    fn ends_of(&self, parsed: &ParsedRequest) -> RequestEnds {
+        let cancellation = self
+            .transport
+            .running()
+            .map(|running| running.begin(&parsed.request.id));
+        RequestEnds {
+            cancellation,
+            validity: RequestValidity::of(&self.origin.identity),
+        }
+    }
+}
+
+impl Ingress {
+    /// Where facts for the request's line in the audit log are noted, if it gets a line.
+    fn noted(&self) -> Option<AuditFacts> {
+        self.settings
+            .record
+            .keeps_requests()
+            .map(|_| AuditFacts::default())
     }
 
     fn suspendable_call(
@@ -508,202 +717,6 @@ impl Ingress {
             filter,
             Arc::clone(&self.suspended_calls),
         ))
-    }
-
-    /// Starts a request within a session.
-    async fn start_legacy<T: Transport>(
-        &self,
-        transport: &T,
-        origin: &Origin<'_>,
-        parsed: &mut ParsedRequest,
-    ) -> Result<StartedRequest, Box<Refusal>> {
-        let session = transport.session(origin).await?;
-        let ParsedRequest {
-            request,
-            params,
-            span,
-        } = &mut *parsed;
-        check_has_no_state(origin, params)?;
-        let revision = match &session {
-            Some(session) => session.session.revision(),
-            // On a connection, "ping" needs no session.
-            None if request.method == Method::Ping => Revision::NEWEST_LEGACY,
-            None => return Err(not_initialized(transport, &params.meta).into()),
-        };
-        span.set_revision(revision);
-        if let Some(id) = transport.session_id() {
-            span.set_session(id);
-        }
-        let info = session
-            .as_ref()
-            .and_then(|session| session.session.client_info());
-        span.set_client(|| client_name(info, &origin.identity));
-        let own_answer = legacy::own_answer(revision, &request.method, params);
-        let size = request
-            .params
-            .as_ref()
-            .map_or(0, |params| params.bytes().len());
-        let (stream, permit): (Responses, _) = match (own_answer, &session) {
-            (None, Some(session)) => {
-                let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
-                let operation = self
-                    .resolve_legacy(transport, origin, session, parsed, &named)
-                    .await;
-                let (gates, permit) = self.admit_operation(transport, origin, &operation).await?;
-                let admitted = Admitted { operation, gates };
-                let noted = match parsed.request.method {
-                    Method::SetLogLevel => Some(Noted::LogLevel(session.session.log_level())),
-                    _ => {
-                        note_subscription(&session.session, parsed, size)?.map(Noted::Subscription)
-                    }
-                };
-                let call = self
-                    .legacy_call(transport, origin, session, parsed, named, admitted)
-                    .noting(noted);
-                if matches!(
-                    parsed.request.method,
-                    Method::SetLogLevel | Method::Subscribe | Method::Unsubscribe
-                ) {
-                    Box::pin(session.session.write_record()).await;
-                }
-                (Box::new(call), permit)
-            }
-            (answer, _) => {
-                let own = OwnRequest(&request.method);
-                let permit = match &answer {
-                    Some(_) => self.admit(origin, &own).map(|()| None)?,
-                    None => self.admit_request(transport, origin, &own).await?.1,
-                };
-                let answer =
-                    answer.unwrap_or_else(|| Err(RpcError::new(code::INTERNAL, "no session")));
-                (
-                    Box::new(Answered::new(
-                        answer.unwrap_or_else(|error| Response::from_error(&error)),
-                    )),
-                    permit,
-                )
-            }
-        };
-        let call = parsed.answered_by::<T>(stream, revision);
-        Ok(StartedRequest {
-            call,
-            kind: RequestKind::Call,
-            revision,
-            session,
-            permit,
-        })
-    }
-
-    /// The operation of a request within a session.
-    async fn resolve_legacy<T: Transport>(
-        &self,
-        transport: &T,
-        origin: &Origin<'_>,
-        session: &ActiveSession,
-        parsed: &mut ParsedRequest,
-        named: &Arc<SessionRequest>,
-    ) -> Operation {
-        let ParsedRequest {
-            request,
-            params,
-            span,
-        } = parsed;
-        let method = request.method.clone();
-        let wants_progress = transport.takes_messages() && params.meta.progress_token().is_some();
-        let mut context = session.session.context(wants_progress);
-        let caller = context.caller.with_identity(Arc::clone(&origin.identity));
-        context.caller = caller.with_headers(origin.headers.clone());
-        context.address = origin.facts.client_address();
-        if method == Method::SetLogLevel {
-            context.log_level = legacy::log_level(params).ok();
-        }
-        let context = CallContext {
-            trace: span.parent(),
-            request: Some(Arc::clone(named)),
-            noted: self.noted(),
-            ..context
-        };
-        let detail = self.detail(origin, &method);
-        self.core
-            .resolve(
-                Unresolved {
-                    method,
-                    params: request.params.take(),
-                    context: Arc::new(context),
-                },
-                detail,
-            )
-            .await
-    }
-
-    fn legacy_call<T: Transport>(
-        &self,
-        transport: &T,
-        origin: &Origin<'_>,
-        session: &ActiveSession,
-        parsed: &mut ParsedRequest,
-        named: Arc<SessionRequest>,
-        admitted: Admitted,
-    ) -> LegacyCall {
-        let ParsedRequest {
-            request, params, ..
-        } = parsed;
-        let method = request.method.clone();
-        let uri = || params.uri().and_then(Value::as_str);
-        let listening = match method {
-            Method::SetLogLevel => {
-                session
-                    .session
-                    .set_log_level(legacy::log_level(params).ok());
-                None
-            }
-            // Recorded before the server gets the request, since it may send messages at once.
-            Method::Subscribe => transport.listen(&self.core, session),
-            Method::Unsubscribe => {
-                uri()
-                    .iter()
-                    .for_each(|uri| session.session.forget_subscription(uri));
-                None
-            }
-            _ => None,
-        };
-        let client = &session.session;
-        let operation = &admitted.operation;
-        // Also without a policy: a reload may add one.
-        let may_be_asked =
-            method.may_need_input() && can_be_asked(&operation.context().capabilities);
-        let rights = may_be_asked.then(|| Rights::of(&self.core, operation));
-        let (takes_messages, progress_token) =
-            (transport.takes_messages(), params.meta.progress_token());
-        let revision = client.revision();
-        let filter = NotificationFilter {
-            progress_token,
-            logs: LogGate::of(revision, client.log_level()),
-            revision,
-            judges_results: false,
-        };
-        let limits = || input_rounds::RoundLimits {
-            rounds: self.settings.max_input_rounds,
-            timeout: self.settings.input_timeout,
-            give_up: self.settings.give_up.clone(),
-        };
-        let core_request = CoreRequest {
-            input_rounds: method.may_need_input().then(limits),
-            gates: admitted.gates,
-            operation: admitted.operation,
-            messages: takes_messages.then_some(self.settings.notification_buffer),
-        };
-        let mut call = CoreCall::start_after(listening, &self.core, core_request);
-        let cancellation = Some(client.running.begin_named(&request.id, named));
-        call.set_ends(RequestEnds {
-            cancellation,
-            validity: RequestValidity::of(&origin.identity),
-        });
-        call.keep_session(session.clone().into_guard());
-        if let Some(detached) = transport.detached() {
-            call.outlive_in(detached);
-        }
-        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(rights)
     }
 
     /// Creates the session of a client that sent `initialize`.
@@ -772,9 +785,8 @@ impl Ingress {
         origin: &Origin<'_>,
     ) -> CallContext {
         let context = session.session.context(false);
-        let caller = context.caller.with_identity(Arc::clone(&origin.identity));
         CallContext {
-            caller,
+            caller: context.caller.with_identity(Arc::clone(&origin.identity)),
             address: origin.facts.client_address(),
             ..context
         }
@@ -797,12 +809,10 @@ impl Ingress {
                 if !session.session.has_subscription(&uri) {
                     return;
                 }
-                let mut params = ObjectBuilder::new();
-                params.string("uri", &uri);
-                let (method, params) = (Method::Subscribe, Some(params.finish()));
+                let params = ObjectBuilder::new().string("uri", &uri).finish();
                 let request = Unresolved {
-                    method,
-                    params,
+                    method: Method::Subscribe,
+                    params: Some(params),
                     context: Arc::new(context.clone()),
                 };
                 let mut operation = core.resolve(request, Detail::Known).await;
@@ -813,83 +823,6 @@ impl Ingress {
             }
         };
         stream::iter(uris).for_each_concurrent(SUBSCRIBING_AT_ONCE, subscribe)
-    }
-
-    /// Creates a session, which the transport opens, and lets the core describe the server.
-    async fn start_initialize<T: Transport>(
-        &self,
-        transport: &T,
-        origin: &Origin<'_>,
-        parsed: &mut ParsedRequest,
-    ) -> Result<StartedRequest, Box<Refusal>> {
-        let ParsedRequest { params, span, .. } = &mut *parsed;
-        let initialize = legacy::initialize(params, MAX_DESCRIPTION)
-            .map_err(|error| Refusal::new(Reason::Params, error))?;
-        if let Some(run) = transport.opens_sessions() {
-            let error = RpcError::new(code::INTERNAL, "the gateway is ending");
-            return Err(Refusal::new(Reason::Busy, error).kept_by(Kept::NewSession, run));
-        }
-        // `initialize` needs no scopes.
-        let permit = gates::permit(&self.settings, transport.permits())?;
-        let running = transport.running().cloned().unwrap_or_default();
-        let session = self.new_session(origin, initialize, running)?;
-        session.count(
-            &self.settings.telemetry,
-            span.network().unwrap_or(Network::Stdio),
-        );
-        let streams = SessionStreams::new(session, &self.settings);
-        let revision = streams.session.revision();
-        span.set_revision(revision);
-        span.set_client(|| client_name(streams.session.client_info(), &origin.identity));
-        let context = CallContext {
-            trace: span.parent(),
-            ..streams.session.context(false)
-        };
-        let request = Unresolved {
-            method: Method::Discover,
-            params: None,
-            context: Arc::new(context),
-        };
-        let operation = self.core.resolve(request, Detail::Known).await;
-        let core_request = CoreRequest {
-            operation,
-            messages: None,
-            gates: Gates::default(),
-            input_rounds: None,
-        };
-        let filter = NotificationFilter {
-            progress_token: None,
-            logs: LogGate::of(revision, None),
-            revision,
-            judges_results: false,
-        };
-        let call = LegacyCall::new(
-            CoreCall::start(&self.core, core_request),
-            filter,
-            Arc::clone(&streams.session),
-        );
-        let call = parsed.answered_by::<T>(Box::new(call), revision);
-        Ok(StartedRequest {
-            call,
-            kind: RequestKind::Initialize(streams),
-            revision,
-            session: None,
-            permit,
-        })
-    }
-}
-
-fn ends_of<T: Transport>(
-    transport: &T,
-    origin: &Origin<'_>,
-    parsed: &ParsedRequest,
-) -> RequestEnds {
-    let cancellation = transport
-        .running()
-        .map(|running| running.begin(&parsed.request.id));
-    RequestEnds {
-        cancellation,
-        validity: RequestValidity::of(&origin.identity),
     }
 }
 
@@ -929,7 +862,12 @@ impl ParsedRequest {
     }
 
     /// The call that answers the request. It takes over the request's id and span.
-    fn answered_by<T: Transport>(&mut self, stream: Responses, revision: Revision) -> RenderedCall {
+    fn started<T: Transport>(
+        &mut self,
+        stream: Responses,
+        revision: Revision,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> StartedRequest {
         let id = std::mem::replace(&mut self.request.id, Json::null());
         let mirrors_params = revision
             .mirrored
@@ -941,11 +879,14 @@ impl ParsedRequest {
             revision,
             mirrors_params,
         };
-        RenderedCall::new(
-            stream,
-            rendering,
-            std::mem::replace(&mut self.span, ServerSpan::off()),
-        )
+        let span = std::mem::replace(&mut self.span, ServerSpan::off());
+        StartedRequest {
+            call: RenderedCall::new(stream, rendering, span),
+            kind: RequestKind::Call,
+            revision,
+            session: None,
+            permit,
+        }
     }
 }
 
