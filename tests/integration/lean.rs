@@ -1,4 +1,4 @@
-//! Lean lists of the real binary: `find_tools`, `call_tool` and what they may not change.
+//! Lean lists of the real binary: `find_tools` and `call_tool`: their answers, and everything that they have to leave as it is.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -281,18 +281,17 @@ async fn safe_names_are_called_and_decided_about_by_own_names() {
         }
         let session = LegacySession::open(gateway.mcp).await;
         let params = format!(r#""name":"{SAFE_NAME}""#);
-        for (number, mut answer) in [
-            (
-                1,
-                session
-                    .post(&legacy_request("2", "tools/call", &params))
-                    .await,
-            ),
-            (
-                2,
-                post_modern(gateway.mcp, &modern_request("2", "tools/call", &params, "")).await,
-            ),
-        ] {
+        for number in [1, 2] {
+            let mut answer = match number {
+                1 => {
+                    let call = legacy_request("2", "tools/call", &params);
+                    session.post(&call).await
+                }
+                _ => {
+                    let call = modern_request("2", "tools/call", &params, "");
+                    post_modern(gateway.mcp, &call).await
+                }
+            };
             let answer = answer.text().await;
             assert!(answer.contains(r#""content":[]"#), "{answer}");
             let calls = backend.received("tools/call");

@@ -598,7 +598,7 @@ impl EndpointArgs {
 
 #[derive(Debug, Args)]
 pub struct FindArgs {
-    /// What the tool should do, in a few words
+    /// The task of the tool, in a few words
     #[arg(required_unless_present = "expect")]
     pub query: Option<String>,
     /// JSON lines such as {"query": "send a mail", "expect": ["mail__send"], "within": 5}; exit

@@ -176,10 +176,8 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         }
         Some(Command::Lean {
             command: LeanCommand::Suggest(args),
-        }) => {
-            if in_runtime(lean_command::suggest_for_running(args, common))? {
-                return Ok(());
-            }
+        }) if in_runtime(lean_command::suggest_for_running(args, common))? => {
+            return Ok(());
         }
         Some(Command::Call(args)) => {
             let ran = in_runtime(async {

@@ -5,8 +5,8 @@
 
 use fanlight_protocol::json::{Json, Kind, pointer_step};
 
-/// The first place where `value` does not fit `schema`, as a JSON Pointer, and what the schema
-/// expects there.
+/// The first place where `value` does not fit `schema`, as a JSON Pointer, and the form that the
+/// schema expects there.
 pub(crate) fn find_misfit(schema: &Json, value: &Json) -> Option<(String, String)> {
     let is_readable = schema.read_strictly().is_ok() && value.read_strictly().is_ok();
     is_readable.then(|| misfit(schema, value))?

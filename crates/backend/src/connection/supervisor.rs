@@ -631,9 +631,9 @@ impl Supervisor {
     fn log(&self, news: &fmt::Arguments<'_>) {
         let backend = &*self.context.name;
         if self.is_of_clients() {
-            tracing::debug!(backend, "{news} (of a client)")
+            tracing::debug!(backend, "{news} (of a client)");
         } else {
-            tracing::info!(backend, "{news}")
+            tracing::info!(backend, "{news}");
         }
     }
 

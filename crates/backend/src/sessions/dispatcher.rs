@@ -453,10 +453,10 @@ impl Drop for WatchedCall<'_> {
             return;
         }
         if self.deadline.is_unanswered() {
-            self.failed()
+            self.failed();
         } else {
             // The client has given the call up, or it was never sent.
-            self.abandoned()
+            self.abandoned();
         }
     }
 }

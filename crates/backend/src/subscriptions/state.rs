@@ -295,7 +295,7 @@ impl State {
             if is_listening {
                 self.subscribe(Named::Task, who, &task, (None, limit));
             } else {
-                self.unsubscribe(Named::Task, who, &task)
+                self.unsubscribe(Named::Task, who, &task);
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use fanlight_protocol::json::rewrite_object;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Revision};
 
@@ -18,7 +17,7 @@ const TASKS: [&str; 2] = [
 ];
 
 /// Compares two definitions of a tool, prompt, resource or template, or two instructions. `None`
-/// stands for what does not exist.
+/// stands for a missing one.
 pub fn compare_definitions(
     was: Option<&Json>,
     is: Option<&Json>,

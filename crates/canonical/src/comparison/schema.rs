@@ -322,7 +322,7 @@ fn mark(node: &[Part]) -> Option<String> {
 }
 
 impl Schemas<'_, '_> {
-    /// Reports a change at the earlier place, or at the new one of what is new.
+    /// Reports a change at the earlier place; a new part at its new place.
     fn add(&mut self, change: Change, was: Option<&Part>, is: Option<&Part>) {
         if let Some(Part { pointer, .. }) = was.or(is) {
             let [was, is] = [was, is].map(|part| part.map(|part| &part.json));

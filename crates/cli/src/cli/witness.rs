@@ -23,8 +23,8 @@ pub struct WitnessArgs {
     #[arg(long)]
     pub json: bool,
     /// The command that starts the gateway. {url}, {url2}, {command} and {command2} stand for the
-    /// servers behind it, {config} for an mcp.json with them, {port} for the port to listen on;
-    /// without {port}, the gateway speaks over its standard input and output
+    /// servers behind it, {config} for an mcp.json with them, {port} for the port to listen on.
+    /// Without {port}, the gateway speaks over its standard input and output
     #[arg(
         last = true,
         value_name = "COMMAND",

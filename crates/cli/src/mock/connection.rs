@@ -230,7 +230,7 @@ impl MockedClient {
     }
 
     /// The first capability that the questions in a message need and the client has not declared.
-    /// `params` are those of its request.
+    /// `params` are its request's parameters.
     fn undeclared(&self, params: Option<&Json>, text: &Json) -> Option<MissingCapability> {
         let capabilities = match self.era {
             Era::Legacy => self.state.lock().capabilities.clone(),

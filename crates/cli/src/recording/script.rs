@@ -45,7 +45,7 @@ pub(crate) struct Script {
 pub(crate) struct RecordedQuestion {
     pub(crate) method: Method,
     pub(crate) params: Json,
-    /// The client's answer, if it is known.
+    /// The client's answer, if the recording has it.
     pub(crate) answer: Option<Response>,
 }
 

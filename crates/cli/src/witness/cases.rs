@@ -153,7 +153,7 @@ impl Exchange {
         }
     }
 
-    /// Whether it is a call of a tool.
+    /// True for a call of a tool.
     pub(super) fn is_call(&self) -> bool {
         self.method == "tools/call"
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{Kind, MAX_NESTING, pointer_step};
 
-/// What became of a part of a message, from the best to the worst; or why it was not judged.
+/// The fate of a part of a message, from the best to the worst; or the reason why nothing judged it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {
     NotTried,

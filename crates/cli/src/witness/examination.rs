@@ -38,10 +38,10 @@ pub(super) struct Examination<'a> {
     remarks: BTreeSet<String>,
 }
 
-/// A judged part: the outcome with what was seen, or the reason why nothing came.
+/// A judged part: the outcome with the seen text, or the reason why nothing came.
 type Judged = Result<(Outcome, Option<Json>), String>;
 
-/// Whether a run judges by a case. What several servers have in common, gateways have to merge.
+/// Whether a run judges by a case. Gateways have to merge the parts that several servers have in common.
 pub(super) fn is_judged(case: &Case, run: Run) -> bool {
     let is_of_one = case.look == Look::Page
         || ["initialize", "example.com/method"].contains(&case.exchange.as_str());
@@ -52,7 +52,7 @@ pub(super) fn is_judged(case: &Case, run: Run) -> bool {
     case.is_of(run.era) && is_of_run
 }
 
-/// The verdicts, and remarks about what the gateway adds.
+/// The verdicts, and remarks about the gateway's additions.
 pub(super) async fn examine(
     run: Run,
     stage: &Stage,

@@ -21,7 +21,7 @@ const NOT_FOUND: &str = r#""error":{"code":-32601,"message":"Method not found"}"
 /// One of the servers behind a gateway.
 #[derive(Default)]
 pub(super) struct PerfectServer {
-    /// Whether it is the second one.
+    /// True for the second server.
     pub(super) is_second: bool,
     headers: Mutex<HeaderMap>,
 }

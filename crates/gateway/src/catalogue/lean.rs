@@ -1,18 +1,17 @@
 //! Lean lists: a few tools in full, and two tools of Fanlight that find and call the others.
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, Kind, ObjectBuilder};
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::visible::escaped;
 
 use super::pages::Pages;
-use super::shown::Shown;
+use super::shown::{LeanGroup, LeanList, Shown};
 use super::snapshot::Entry;
 use super::view::ListView;
-use crate::search::{SearchIndex, SearchScope, ToolText, WordMatch};
+use crate::search::{SearchScope, WordMatch};
 use crate::topology::LeanRules;
 
 /// The names of Fanlight's tools, without a prefix.
@@ -23,32 +22,6 @@ const OWN_PREFIX: &str = "fanlight__";
 const MANIFEST: (usize, usize) = (3, 1024);
 /// How many names of tools the manifest gives of each group.
 const EXAMPLES: usize = 3;
-/// Limits of what is indexed of one tool's schema: bytes, levels, and elements of an array.
-const INDEXED: (usize, usize, usize) = (16 << 10, 12, 20);
-
-/// The lean form of a list of tools for one view.
-#[derive(Debug)]
-pub(crate) struct LeanList {
-    listed: Arc<Shown>,
-    /// The names of `find_tools` and `call_tool`.
-    names: [String; 2],
-    /// The definitions of both.
-    own: [Json; 2],
-    groups: Vec<LeanGroup>,
-    /// The names of tools that the manifest gives of each group.
-    examples: usize,
-    scope: OnceLock<SearchScope>,
-}
-
-/// Tools that are found together: a server's, or those of a configured group.
-#[derive(Debug)]
-pub(crate) struct LeanGroup {
-    name: String,
-    /// The beginning of all its tools' names; empty for a configured group.
-    prefix: String,
-    /// The positions of its tools in the whole list.
-    tools: Vec<u32>,
-}
 
 /// A tool that a search found, for operators.
 #[derive(Clone, Debug)]
@@ -393,83 +366,4 @@ impl ListView {
 
 fn key_of(entry: &Entry) -> Option<String> {
     Some(entry.key.as_ref()?.as_str()?.into_owned())
-}
-
-/// The index of a list of tools.
-pub(super) fn index<'a>(tools: impl Iterator<Item = (u32, &'a str, &'a Entry)>) -> SearchIndex {
-    SearchIndex::new(tools.map(|(number, server, tool)| {
-        let text = |member: &str| {
-            let text = tool.visible.peek(member).and_then(|text| text.as_str());
-            text.unwrap_or_default().into_owned()
-        };
-        let (key, original) = (key_of(tool), tool.original.as_ref().and_then(Json::as_str));
-        let original = original.unwrap_or_default();
-        let name = match key.filter(|key| !key.ends_with(&*original)) {
-            Some(renamed) => renamed,
-            None => original.into_owned(),
-        };
-        let description = text("description");
-        let description = description.trim();
-        let (first, rest) = description.split_at(first_sentence(description));
-        let (mut names, mut texts) = (String::new(), String::new());
-        if let Some(schema) = tool.visible.get("inputSchema") {
-            collect_texts(&schema, 0, &mut names, &mut texts);
-        }
-        let fields = [
-            name,
-            text("title"),
-            first.into(),
-            rest.into(),
-            names,
-            texts,
-            server.into(),
-        ];
-        ToolText {
-            server: number,
-            fields: fields.map(Cow::Owned),
-        }
-    }))
-}
-
-/// The end of the first sentence.
-fn first_sentence(text: &str) -> usize {
-    let ends = |(at, c): &(usize, char)| match c {
-        '\n' | '。' => true,
-        '.' => text[at + 1..]
-            .chars()
-            .next()
-            .is_none_or(char::is_whitespace),
-        _ => false,
-    };
-    let end = text.char_indices().find(ends);
-    end.map_or(text.len(), |(at, c)| at + c.len_utf8())
-}
-
-/// Collects the names and the descriptions of a schema's parameters.
-fn collect_texts(schema: &Json, level: usize, names: &mut String, texts: &mut String) {
-    let (bytes, levels, elements) = INDEXED;
-    if level > levels || names.len() + texts.len() > bytes {
-        return;
-    }
-    for member in schema.members() {
-        let value = schema.slice(member.value.clone());
-        if member.is(schema, "properties") {
-            for property in value.members() {
-                names.extend([&*property.name(&value).unwrap_or_default(), " "]);
-                collect_texts(&value.slice(property.value), level + 1, names, texts);
-            }
-        } else if member.is(schema, "description") {
-            texts.extend([&*value.as_str().unwrap_or_default(), " "]);
-        } else if value.kind() == Kind::Array {
-            for place in value.elements().take(elements) {
-                let one = value.slice(place);
-                if member.is(schema, "enum") {
-                    texts.extend([&*one.as_str().unwrap_or_default(), " "]);
-                }
-                collect_texts(&one, level + 1, names, texts);
-            }
-        } else if !member.is(schema, "default") {
-            collect_texts(&value, level + 1, names, texts);
-        }
-    }
 }

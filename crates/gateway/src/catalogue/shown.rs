@@ -9,9 +9,9 @@ use fanlight_protocol::Json;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-use super::lean::LeanList;
 use super::pages::Pages;
 use crate::merge::Merged;
+use crate::search::SearchScope;
 
 /// The visible part of one snapshot.
 #[derive(Debug)]
@@ -28,6 +28,30 @@ pub(super) struct Shown {
     pub(super) own: Vec<Json>,
     /// The lean form of the list, once a client with a lean list has asked.
     pub(super) lean: OnceLock<Option<Box<LeanList>>>,
+}
+
+/// The lean form of a list of tools for one view.
+#[derive(Debug)]
+pub(crate) struct LeanList {
+    pub(super) listed: Arc<Shown>,
+    /// The names of `find_tools` and `call_tool`.
+    pub(super) names: [String; 2],
+    /// The definitions of both.
+    pub(super) own: [Json; 2],
+    pub(super) groups: Vec<LeanGroup>,
+    /// The names of tools that the manifest gives of each group.
+    pub(super) examples: usize,
+    pub(super) scope: OnceLock<SearchScope>,
+}
+
+/// Tools that are found together: a server's, or a configured group's.
+#[derive(Debug)]
+pub(crate) struct LeanGroup {
+    pub(super) name: String,
+    /// The beginning of all its tools' names; empty for a configured group.
+    pub(super) prefix: String,
+    /// The positions of its tools in the whole list.
+    pub(super) tools: Vec<u32>,
 }
 
 /// The most visible parts kept for one snapshot. Clients with equal rights share one.

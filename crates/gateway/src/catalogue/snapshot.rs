@@ -11,13 +11,12 @@ use foldhash::fast::RandomState;
 use tracing::warn;
 
 use super::ListKind;
-use super::lean;
 use super::memory::ReservedBytes;
 use super::pages::Pages;
 use super::shown::{Collision, Shown, ShownByRights};
 use super::uri_template::UriTemplate;
 use crate::merge::{Contribution, Merged};
-use crate::search::SearchIndex;
+use crate::search::{SearchIndex, ToolText};
 use crate::topology::{BackendId, Endpoints, Reader, ToolRewriting};
 
 /// The memory of an entry's index records, in bytes.
@@ -113,10 +112,12 @@ impl Snapshot {
     pub(super) fn search_index(&self) -> &SearchIndex {
         self.search.get_or_init(|| {
             let parts = (0..).zip(&self.parts);
-            lean::index(parts.flat_map(|(number, part)| {
+            SearchIndex::new(parts.flat_map(|(number, part)| {
                 let tools = self.entries.get(part.entries.clone()).unwrap_or_default();
                 let server = &*part.contribution.backend;
-                tools.iter().map(move |tool| (number, server, tool))
+                tools.iter().map(move |tool| {
+                    ToolText::new(number, server, &tool.searched_name(), &tool.visible)
+                })
             }))
         })
     }
@@ -305,6 +306,16 @@ impl Entry {
     pub(crate) fn needs_any(&self, lacking: &[Arc<str>]) -> bool {
         let needs = self.needs.as_ref();
         needs.is_some_and(|need| lacking.contains(need))
+    }
+
+    /// The name by which searches find it: the server's own, or the one that the configuration gives.
+    fn searched_name(&self) -> String {
+        let text = |name: &Option<Json>| Some(name.as_ref()?.as_str()?.into_owned());
+        let original = text(&self.original).unwrap_or_default();
+        match text(&self.key).filter(|key| !key.ends_with(&original)) {
+            Some(renamed) => renamed,
+            None => original,
+        }
     }
 }
 

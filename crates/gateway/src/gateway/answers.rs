@@ -43,7 +43,7 @@ impl Gateway {
                 let renaming = Renaming {
                     view,
                     lists: &self.lists,
-                    handed_out: &*self.handed_out,
+                    handed_out: &self.handed_out,
                     context,
                     backend,
                 };

@@ -6,21 +6,13 @@ use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder, rewrite_object}
 use fanlight_protocol::{Response, task_support};
 
 use super::Gateway;
-use super::operation::Operation;
+use super::operation::{Operation, OwnCall};
 use crate::catalogue::{Entry, LeanList, ListKind, ListView, OWN_TOOLS};
 use crate::fit::find_misfit;
 use crate::tasks::offered;
 
 /// The number of tools that `find_tools` returns by default, and the most.
 const LIMIT: (usize, usize) = (5, 50);
-
-/// A call that Fanlight answers itself.
-pub(super) enum OwnCall {
-    /// `find_tools` in this list, with these arguments.
-    Find(ListView, Json),
-    /// A call with arguments that do not fit.
-    Misfit(Response),
-}
 
 impl Gateway {
     /// Resolves a call of one of Fanlight's own tools. `call_tool` becomes a call of the tool that it

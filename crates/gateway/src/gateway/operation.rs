@@ -10,9 +10,8 @@ use fanlight_canonical::{
 use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Json, Member, rewrite_object};
 use fanlight_protocol::meta::PER_HOP;
-use fanlight_protocol::{Method, Notification, RpcError, input};
+use fanlight_protocol::{Method, Notification, Response, RpcError, input};
 
-use super::lean::OwnCall;
 use super::{FoundTarget, Gateway, note_target};
 use crate::approvals::CallToApprove;
 use crate::catalogue::{ListKind, ListView};
@@ -44,6 +43,14 @@ pub struct Operation {
     pub(super) own: Option<OwnCall>,
     /// Whether the client called the tool with `call_tool`.
     pub(super) is_indirect: bool,
+}
+
+/// A call that Fanlight answers itself.
+pub(super) enum OwnCall {
+    /// `find_tools` in this list, with these arguments.
+    Find(ListView, Json),
+    /// A call with arguments that do not fit.
+    Misfit(Response),
 }
 
 /// A tool that a list has.

@@ -5,6 +5,7 @@
 //! that one view shows. Document frequencies count these alone, so nothing that a client may not see
 //! changes what it finds.
 
+mod texts;
 mod words;
 
 use std::borrow::Cow;
@@ -117,7 +118,7 @@ impl Builder {
         for ((weight, usual), text) in FIELDS.iter().zip(&text.fields) {
             let start = found.len();
             for_each_word(text, |word| {
-                found.extend(self.term(word).map(|term| (term, 0.0)))
+                found.extend(self.term(word).map(|term| (term, 0.0)));
             });
             let length = (found.len() - start) as f32;
             let weight = weight / (1.0 - LENGTH + LENGTH * length / usual);

@@ -416,7 +416,10 @@ mod tests {
         assert_eq!(visible(&all[0], "x.y"), "a__x_y_7ace4eaa");
         assert_eq!(visible(&all[0], "x/y"), "a__x_y_f723596c");
         assert_eq!(visible(&all[1], "x"), "b_x_e1707ddf");
-        assert_eq!(visible(&all[2], &"é".repeat(30)), "________________65e261eb");
+        assert_eq!(
+            visible(&all[2], &"é".repeat(30)),
+            "________________65e261eb"
+        );
         for name in ["a__x_y_00000000", "a__x.y"] {
             assert_eq!(all[0].original(name), None, "only the list knows {name}");
         }

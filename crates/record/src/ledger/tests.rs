@@ -430,7 +430,7 @@ fn called_tools_are_those_that_ran_since_the_oldest_line() {
     let ran = ("/mcp".to_owned(), "files/ran".to_owned());
     assert_eq!(found.tools.into_iter().collect::<Vec<_>>(), [ran]);
     assert_eq!(found.since.unwrap().len(), "2026-11-25T21:03:11.204Z".len());
-    let used = usage(std::slice::from_ref(&settings.files), &filter()).unwrap();
+    let used = usage(std::slice::from_ref(&settings.files), &Filter::default()).unwrap();
     let rows: Vec<_> = used
         .iter()
         .map(|(key, row)| (&*key.client, &*key.what, row.calls))
