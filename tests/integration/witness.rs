@@ -85,8 +85,8 @@ async fn fanlight_over_stdio_loses_nothing() {
     assert!(cases.len() > 400, "{}", cases.len());
 }
 
-/// What the lossy proxy writes instead of parts of the server's messages; of the same length, so
-/// that the framing holds.
+/// Parts of the server's messages, each with the text that the lossy proxy writes in its place: of
+/// the same length, so that the framing holds.
 const LOSSES: [(&str, &str); 5] = [
     (r#""_meta""#, r#""_mata""#),
     (r#""price":1.0"#, r#""price":1  "#),

@@ -1,5 +1,5 @@
-//! Compares what two versions of a server define and answer, for mirrors, pins, `fanlight replay` and
-//! `fanlight diff`; and what a client asks with what a recorded one asked, for `fanlight mock`.
+//! Compares the definitions and answers of two versions of a server, for mirrors, pins, `fanlight
+//! replay` and `fanlight diff`, and the requests of a client with recorded ones, for `fanlight mock`.
 //!
 //! Every difference has a JSON Pointer and one of twenty kinds ([`Change`]); the kind decides how
 //! severe it is. Members are matched by name in any order. The texts may be long and hostile, so
@@ -154,11 +154,9 @@ pub struct Tolerance {
 impl FromIterator<String> for Tolerance {
     /// Reports nothing at these JSON Pointers and below.
     fn from_iter<I: IntoIterator<Item = String>>(pointers: I) -> Self {
-        let exempt = pointers.into_iter().collect();
-        Self {
-            exempt,
-            ..Self::default()
-        }
+        let mut tolerance = Self::default();
+        tolerance.exempt(pointers);
+        tolerance
     }
 }
 

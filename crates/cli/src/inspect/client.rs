@@ -183,7 +183,7 @@ impl Client {
                 )));
             };
             let entries = result.get(kind.member()).unwrap_or_else(Json::null);
-            all.extend(entries.elements().map(|place| entries.slice(place)));
+            all.extend(entries.items());
             cursor = result
                 .get("nextCursor")
                 .filter(|cursor| cursor.as_str().is_some());

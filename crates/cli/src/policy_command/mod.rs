@@ -102,7 +102,7 @@ async fn listed(admin: &Admin) -> Result<Vec<Listed>, Failure> {
             .get(list.member())
             .and_then(|list| list.get("entries"))
             .unwrap_or_else(Json::null);
-        for entry in entries.elements().map(|place| entries.slice(place)) {
+        for entry in entries.items() {
             let text = |member: &str| Some(entry.peek(member)?.as_str()?.into_owned());
             let (Some(server), Some(name), Some(definition)) =
                 (text("backend"), text("original"), entry.get("entry"))

@@ -8,9 +8,7 @@ use bytes::Bytes;
 use fanlight_frontend::{discover_result, initialize_result};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::header::PROTOCOL_VERSION;
-use fanlight_protocol::json::{
-    ArrayBuilder, Kind, MAX_NESTING, Member, ObjectBuilder, rewrite_object,
-};
+use fanlight_protocol::json::{ArrayBuilder, Kind, MAX_NESTING, ObjectBuilder, rewrite_object};
 use fanlight_protocol::{Era, Json, Message, Method, Request, Response, Revision, meta};
 use fanlight_telemetry::recording::{self, Framing, RecordedServer, Side, To};
 use fanlight_telemetry::without_trace_context;
@@ -235,13 +233,12 @@ pub(crate) fn lasting_params(params: Option<&Json>) -> Json {
     let Some(whole) = params.get("_meta").filter(Json::is_object) else {
         return params;
     };
-    let is_lasting = |it: &Member| !meta::PER_HOP.iter().any(|name| it.is(&whole, name));
-    let lasting = rewrite_object(&whole, is_lasting, b"");
-    let added = match lasting.members().next() {
-        Some(_) => [b"\"_meta\":", &**lasting.bytes()].concat(),
-        None => Vec::new(),
-    };
-    rewrite_object(&params, |it| !it.is(&params, "_meta"), &added)
+    let lasting = whole.without(&meta::PER_HOP);
+    if lasting.has_members() {
+        params.with_member("_meta", &lasting)
+    } else {
+        params.without(&["_meta"])
+    }
 }
 
 /// A result with the members that every modern one has.
@@ -266,7 +263,7 @@ fn parts(text: &str) -> Vec<Json> {
         return Vec::new();
     };
     if text.kind() == Kind::Array {
-        text.elements().map(|range| text.slice(range)).collect()
+        text.items().collect()
     } else {
         vec![text]
     }

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::cases::ANSWERS;
-use super::comparison::{items, text_at, value_at};
+use super::comparison::{text_at, value_at};
 use crate::judge::peer::Broken;
 use crate::judge::peer::http::{EventStream, Http, media_type, read, send};
 use crate::judge::peer::stdio::Process;
@@ -413,7 +413,7 @@ impl PerfectClient {
             let page = self.ask(&asked).await?.response;
             let entries = value_at(&page, &format!("/result/{member}"));
             let entries = entries.ok_or_else(|| page.as_text().to_owned())?;
-            list.entries.extend(items(&entries));
+            list.entries.extend(entries.items());
             let next = value_at(&page, "/result/nextCursor").filter(|it| it.as_str().is_some());
             list.first.get_or_insert(page);
             match next {

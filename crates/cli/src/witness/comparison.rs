@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{Kind, MAX_NESTING, pointer_step};
+use fanlight_protocol::json::{Kind, pointer_step};
 
 /// The fate of a part of a message, from the best to the worst; or the reason why nothing judged it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +73,7 @@ fn compare_members(sent: &Json, found: &Json, exactly: bool) -> Outcome {
 }
 
 fn compare_items(sent: &Json, found: &Json, exactly: bool) -> Outcome {
-    let (sent, found) = (items(sent), items(found));
+    let [sent, found]: [Vec<Json>; 2] = [sent, found].map(|array| array.items().collect());
     let is_there = |item: &Json| {
         let mut found = found.iter();
         found.any(|it| compare(item, Some(it), exactly) == Outcome::Kept)
@@ -116,7 +115,7 @@ pub(super) fn value_at(json: &Json, pointer: &str) -> Option<Json> {
     for step in pointer.split('/').skip(1) {
         let name = step.replace("~1", "/").replace("~0", "~");
         value = match value.kind() {
-            Kind::Array => items(&value).into_iter().nth(name.parse().ok()?)?,
+            Kind::Array => value.items().nth(name.parse().ok()?)?,
             _ => value.get(&name)?,
         };
     }
@@ -128,10 +127,6 @@ pub(super) fn text_at(json: &Json, pointer: &str) -> Option<String> {
     Some(value_at(json, pointer)?.as_str()?.into_owned())
 }
 
-pub(super) fn items(array: &Json) -> Vec<Json> {
-    array.elements().map(|place| array.slice(place)).collect()
-}
-
 /// The text between the braces of an object.
 pub(super) fn braced(object: &str) -> &str {
     let inner = object.trim().strip_prefix('{');
@@ -140,13 +135,13 @@ pub(super) fn braced(object: &str) -> &str {
         .unwrap_or_default()
 }
 
-pub(super) fn json(text: &str) -> Option<Json> {
-    Json::parse(Bytes::copy_from_slice(text.as_bytes()), MAX_NESTING).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn json(text: &str) -> Option<Json> {
+        crate::recording::script::json(text.as_bytes())
+    }
 
     fn outcome(sent: &str, found: &str, exactly: bool) -> Outcome {
         compare(&json(sent).unwrap(), json(found).as_ref(), exactly)

@@ -8,9 +8,10 @@ use tokio::time::Instant;
 
 use super::cases::{ALL, Case, Exchange, Look, SECOND, SECOND_PAGE, TWINS, find_exchange};
 use super::client::{Asked, PerfectClient, Transcript};
-use super::comparison::{Outcome, braced, compare, items, json, note_additions, text_at, value_at};
+use super::comparison::{Outcome, braced, compare, note_additions, text_at, value_at};
 use super::gateway::{Run, Stage, TOKEN, Transport, known_as};
 use super::server::{answer, message};
+use crate::recording::script::json;
 
 /// The longest conversation after a start.
 const CONVERSATION: Duration = Duration::from_secs(60);
@@ -174,8 +175,8 @@ impl Examination<'_> {
                     }
                     None => sent.as_text().to_owned(),
                 };
-                let found = Some(found).filter(|it| !items(it).is_empty());
-                let sent = json(&sent).unwrap_or_else(Json::null);
+                let found = Some(found).filter(|it| it.items().next().is_some());
+                let sent = json(sent.as_bytes()).unwrap_or_else(Json::null);
                 Ok(part(case, &sent, found.as_ref()))
             }
             Look::Timely => Ok((timeliness(heard), None)),
@@ -194,7 +195,7 @@ impl Examination<'_> {
             }
             Look::Arrived | Look::State => {
                 let repeated = text_at(response, "/result/content/0/text");
-                let repeated = repeated.and_then(|text| json(&text));
+                let repeated = repeated.and_then(|text| json(text.as_bytes()));
                 let repeated = repeated.ok_or_else(|| response.as_text().to_owned())?;
                 let issued = self.sent(exchange, &Json::empty_object());
                 let issued = value_at(&issued, "/result").filter(|_| case.look == Look::State);
@@ -224,7 +225,7 @@ impl Examination<'_> {
             method => method.split('/').next().unwrap_or_default(),
         };
         let mut sent = Vec::new();
-        let next = json(&format!(r#"{{"cursor":"{SECOND_PAGE}"}}"#));
+        let next = json(format!(r#"{{"cursor":"{SECOND_PAGE}"}}"#).as_bytes());
         let exchange = find_exchange(method).ok();
         let first = Json::empty_object();
         for (is_second, params) in [
@@ -235,7 +236,7 @@ impl Examination<'_> {
             let params = params.unwrap_or(&first);
             let page = answer(self.run.era, is_second, method, exchange, params);
             let entries = value_at(&page, &format!("/result/{member}"));
-            sent.extend(entries.iter().flat_map(items));
+            sent.extend(entries.iter().flat_map(Json::items));
         }
         let list = self.client.list(method, member).await?;
         let (sent, found) = (
@@ -364,7 +365,7 @@ fn params_of(messages: impl Iterator<Item = Json>, method: &str) -> Json {
     let of_method = messages.filter(|it| it.get("method").is_some_and(|it| it.is_str(method)));
     let params = of_method.filter_map(|it| it.get("params"));
     let params: Vec<String> = params.map(|it| it.as_text().to_owned()).collect();
-    json(&format!("[{}]", params.join(","))).unwrap_or_else(Json::null)
+    json(format!("[{}]", params.join(",")).as_bytes()).unwrap_or_else(Json::null)
 }
 
 fn timeliness(heard: &Transcript) -> Outcome {

@@ -8,9 +8,9 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 
 use super::cases::{ALL, ANSWERS, Exchange, SECOND, SECOND_PAGE};
-use super::comparison::{braced, json};
+use super::comparison::braced;
 use crate::mock::Author;
-use crate::recording::script::{Cue, Role, Step, Take, TakeEnding};
+use crate::recording::script::{Cue, Role, Step, Take, TakeEnding, json};
 
 const RESULT: &str = r#""result":{"#;
 const COMPLETE: &str = r#""resultType":"complete","#;
@@ -157,7 +157,7 @@ fn tools(is_second: bool, is_second_page: bool) -> String {
 
 /// A message with these members.
 pub(super) fn message(members: &str) -> Json {
-    json(&format!(r#"{{"jsonrpc":"2.0",{members}}}"#)).unwrap_or_else(Json::null)
+    json(format!(r#"{{"jsonrpc":"2.0",{members}}}"#).as_bytes()).unwrap_or_else(Json::null)
 }
 
 fn send(wait: u64, text: Json, role: Role) -> Step {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder, estimated_tokens};
 use fanlight_protocol::visible::escaped;
 
 use super::pages::Pages;
@@ -36,12 +36,6 @@ pub struct FoundTool {
     pub why: Vec<WordMatch>,
 }
 
-/// The estimated number of tokens of text in definitions: within 5% of `o200k_base` over many, and
-/// within 20% for most single ones.
-pub fn estimate_tokens(bytes: usize) -> usize {
-    bytes.saturating_mul(10) / 43
-}
-
 impl LeanList {
     /// The lean form of `list`; `None` while the list is short enough.
     fn new(list: &ListView, shown: &Shown, rules: &LeanRules) -> Option<Self> {
@@ -49,7 +43,7 @@ impl LeanList {
             .entries()
             .map(|tool| tool.visible.bytes().len() + 1)
             .sum();
-        if rules.max.is_some_and(|max| estimate_tokens(size) <= max) {
+        if rules.max.is_some_and(|max| estimated_tokens(size) <= max) {
             return None;
         }
         let is_always = |entry: &Entry| {

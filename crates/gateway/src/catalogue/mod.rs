@@ -47,8 +47,8 @@ use tokio::time::Instant;
 
 pub use crate::search::WordMatch;
 pub(crate) use describe::{all as describe_all, as_shown, only as describe_only};
+pub use lean::FoundTool;
 pub(crate) use lean::OWN_TOOLS;
-pub use lean::{FoundTool, estimate_tokens};
 pub(crate) use load::{answered, cut_off};
 pub(crate) use serving::Served;
 pub use shown::Collision;

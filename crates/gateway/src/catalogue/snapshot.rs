@@ -155,7 +155,7 @@ impl Snapshot {
             .contributions()
             .flat_map(|contribution| &contribution.results);
         known.filter_map(list_of).any(|known| known == list)
-            || list.elements().map(|place| list.slice(place)).all(|entry| {
+            || list.items().all(|entry| {
                 let key = self.kind.and_then(|kind| entry.get(kind.key()));
                 let known = key.and_then(|key| self.find(&key.as_str()?));
                 known.is_some_and(|known| *known.visible == entry)

@@ -2,7 +2,7 @@
 //! becomes the call of the named tool before anything decides about it.
 
 use fanlight_canonical::{About, CallContext};
-use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder, rewrite_object};
+use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{Response, task_support};
 
 use super::Gateway;
@@ -42,15 +42,7 @@ impl Gateway {
             return;
         };
         let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
-        let without = |added: &[u8]| {
-            let is_kept = |key: &str| key != "name" && key != "arguments";
-            rewrite_object(
-                &params,
-                |member| member.name(&params).is_none_or(|key| is_kept(&key)),
-                added,
-            )
-        };
-        let named = |name: &Json| format!("\"name\":{}", name.as_text());
+        let call = |name: &Json| params.without(&["arguments"]).with_member("name", name);
         let misfit = find_misfit(&schema, &arguments);
         let is_search = own == OWN_TOOLS[0];
         operation.own = misfit.map(|misfit| OwnCall::Misfit(refuse(&misfit)));
@@ -66,19 +58,18 @@ impl Gateway {
             if operation.own.is_none() {
                 operation.own = Some(OwnCall::Find(list.clone(), arguments));
             }
-            operation.request.params = Some(without(named(&name).as_bytes()));
+            operation.request.params = Some(call(&name));
             return;
         }
         let target = arguments.get("name").unwrap_or_else(Json::null);
-        let mut added = named(&target);
+        let mut params = call(&target);
         if let Some(arguments) = arguments.get("arguments") {
-            added = format!("{added},\"arguments\":{}", arguments.as_text());
+            params = params.with_member("arguments", &arguments);
         }
-        let params = without(added.as_bytes()).indexed();
         context
             .trace
             .lean_tools(&target.as_str().unwrap_or_default());
-        operation.request.params = Some(params);
+        operation.request.params = Some(params.indexed());
     }
 
     /// Answers a call of one of Fanlight's own tools.
@@ -122,8 +113,8 @@ impl Operation {
 /// The answer to `find_tools`.
 fn find(lean: &LeanList, list: &ListView, operation: &Operation, arguments: &Json) -> Response {
     let text = |key: &str| {
-        let text = arguments.get(key)?.as_str()?.into_owned();
-        (!text.trim().is_empty()).then_some(text)
+        let text = arguments.text_at(key);
+        text.filter(|text| !text.trim().is_empty())
     };
     let (query, group) = (text("query"), text("group"));
     let (usual, most) = LIMIT;

@@ -172,7 +172,7 @@ impl Serialize for Written<'_> {
                 map.end()
             }
             Kind::Array => {
-                let elements: Vec<_> = json.elements().map(|place| json.slice(place)).collect();
+                let elements: Vec<_> = json.items().collect();
                 serializer.collect_seq(elements.iter().map(Written))
             }
             Kind::String => serializer.serialize_str(&json.as_str().unwrap_or_default()),

@@ -96,7 +96,7 @@ fn accepts_events(headers: &HeaderMap) -> bool {
 fn about(method: &Method, params: &Json) -> About {
     let named = ["name", "uri"]
         .into_iter()
-        .find_map(|key| Some(params.get(key)?.as_str()?.into_owned()));
+        .find_map(|key| params.text_at(key));
     let named = named.unwrap_or_default();
     About(format!(
         "{} {}",
