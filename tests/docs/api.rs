@@ -65,6 +65,7 @@ fn requests(trace: &str, session: &str, approval: &str) -> Vec<Request> {
         ),
         post("/api/content", "/api/content", json!({"for": "2h"})),
         post("/api/recording", "/api/recording", json!({"for": "10ms"})),
+        post("/api/recording/end", "/api/recording/end", json!({})),
         post(
             "/api/recording",
             "/api/recording",

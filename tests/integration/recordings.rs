@@ -7,6 +7,8 @@ use std::process::Stdio;
 
 use fanlight_testkit::recorder::{Recorder, lines};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::clients::Client;
 use crate::harness::{Gateway, TempFile, fanlight, within};
@@ -323,4 +325,47 @@ async fn session_has_one_connection_and_no_id_in_the_file() {
         .map(|line| line["connection"].as_u64())
         .collect();
     assert_eq!(numbers.len(), 1, "{all:?}");
+}
+
+/// Reads a request, whose body is one JSON object or empty.
+async fn read_request(stream: &mut TcpStream) -> String {
+    let mut read = String::new();
+    loop {
+        let end = match read.contains("application/json") {
+            true => "}",
+            false => "\r\n\r\n",
+        };
+        if read.ends_with(end) {
+            return read;
+        }
+        let mut bytes = Vec::new();
+        let count = stream.read_buf(&mut bytes).await.unwrap();
+        assert!(count > 0, "the whole request");
+        read += std::str::from_utf8(&bytes).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn interrupted_recording_has_what_a_busy_gateway_still_sends() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let admin = listener.local_addr().unwrap();
+    let whole = r#"{"recording":1,"fanlight":"1","started":"2026-01-01T00:00:00Z"}
+{"us":9,"end":{"reason":"interrupted","whole":true,"messages":0}}
+"#;
+    let gateway = tokio::spawn(async move {
+        let (mut recording, _) = listener.accept().await.unwrap();
+        let asked = read_request(&mut recording).await;
+        assert!(asked.starts_with("POST /api/recording "), "{asked}");
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\n\r\n";
+        recording.write_all(head.as_bytes()).await.unwrap();
+        let (mut ending, _) = listener.accept().await.unwrap();
+        let asked = read_request(&mut ending).await;
+        assert!(asked.starts_with("POST /api/recording/end "), "{asked}");
+        let done = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+        ending.write_all(done.as_bytes()).await.unwrap();
+        recording.write_all(whole.as_bytes()).await.unwrap();
+    });
+    let recorder = Recorder::start(admin, &[]).await;
+    assert_eq!(recorder.finish().await, whole);
+    within("the gateway", gateway).await.unwrap();
 }

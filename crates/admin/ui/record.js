@@ -1,6 +1,6 @@
 // Records the gateway's messages; the browser saves them as a file.
 
-import { ask } from "./api.js";
+import { ask, post } from "./api.js";
 import { h, say } from "./dom.js";
 
 /** The button that begins and ends a recording. Leaving the page ends it, too. */
@@ -11,7 +11,7 @@ export function recordButton(signal) {
     button.setAttribute("aria-pressed", String(isRecording));
     button.textContent = isRecording ? "Save recording" : "Record";
   };
-  const end = () => reader?.cancel().catch(() => {});
+  const end = () => reader && post("/api/recording/end", "{}").catch((error) => say(error.message));
   const begin = async () => {
     button.disabled = true;
     const pieces = [];
@@ -28,21 +28,9 @@ export function recordButton(signal) {
     reader = undefined;
     button.disabled = false;
     show(false);
-    if (pieces.length > 0) save(ended(await new Blob(pieces).text()));
+    if (pieces.length > 0) save(await new Blob(pieces).text());
   };
   return button;
-}
-
-/** The whole lines of a recording, with a last line that says why it ended. */
-function ended(text) {
-  const whole = text.slice(0, text.lastIndexOf("\n") + 1);
-  const lines = whole.split("\n").slice(0, -1);
-  const last = lines.at(-1) ?? "";
-  if (/^\{"us":\d+,"end":/.test(last)) return whole;
-  const us = Number(/^\{"us":(\d+)/.exec(last)?.[1] ?? 0);
-  const messages = lines.filter((line) => /^\{"us":\d+,"side":/.test(line)).length;
-  const isWhole = !lines.some((line) => /^\{"us":\d+,"lost":/.test(line));
-  return `${whole}${JSON.stringify({ us, end: { reason: "interrupted", whole: isWhole, messages } })}\n`;
 }
 
 /** Lets the browser save a recording. */

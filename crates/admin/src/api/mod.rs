@@ -118,6 +118,7 @@ pub(crate) const ROUTES: &[Route] = &[
         change(operations::end_session)
     }),
     Route("/api/recording", OPERATOR, || change(recording::answer)),
+    Route("/api/recording/end", OPERATOR, || change(recording::end)),
     Route("/api/reload", OPERATOR, || change(operations::reload)),
     Route("/api/servers/{name}/{action}", OPERATOR, || {
         change(operations::server)

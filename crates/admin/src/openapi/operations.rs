@@ -11,7 +11,7 @@ use super::{requests, texts};
 use crate::api::call::answers;
 use crate::api::{
     approvals, audit, backend, catalogue, client_calls, connections, content, endpoints, limits,
-    operations, overview, pins, server_log, session, sessions, sign_in, tools, traces,
+    operations, overview, pins, recording, server_log, session, sessions, sign_in, tools, traces,
 };
 use crate::reply::Error;
 
@@ -289,6 +289,8 @@ pub(super) fn operations() -> Vec<Operation> {
         .error(404, "There is no such server or endpoint")
         .error(409, "Another recording runs")
         .error(503, "Too many streams are open, or there are no traces to tell one endpoint"),
+    post("/api/recording/end", "end_recording", "Ends the running recording, whose reader gets the rest and the last line.")
+        .answer::<recording::RecordingEnded>(200, "None goes on"),
     post("/api/reload", "reload", "Reloads the configuration.")
         .answer::<texts::Reloaded>(200, "The configuration is in force, or has not changed")
         .answer::<texts::Reloaded>(422, "The configuration is invalid; nothing has changed"),

@@ -4,12 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fanlight_telemetry::recording::{End, Ending, line};
+use fanlight_telemetry::recording::{End, Line};
 use serde_json::json;
-use tokio::signal::ctrl_c;
-use tokio::time::timeout;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, timeout_at};
 
 use crate::cli::{CommonArgs, RecordArgs};
 use crate::failure::Failure;
@@ -18,14 +18,10 @@ use crate::out::complain;
 
 /// The mode of the file: its messages are for their owner alone.
 const MODE: u32 = 0o600;
-/// How long the gateway may be silent after Ctrl-C until nothing more is expected.
-const REST: Duration = Duration::from_millis(250);
 /// The time limit of a recording, which the gateway ends earlier.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
-/// How long messages are taken after Ctrl-C.
-const MOST_REST: Duration = Duration::from_secs(2);
-/// The length of the beginning of a line that tells its kind.
-const BEGINNING: usize = 40;
+/// The time limit for the rest of a recording after Ctrl-C. A second one ends the command at once.
+const REST: Duration = Duration::from_secs(60);
 
 /// Records until Ctrl-C, or until the gateway ends the recording.
 pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result<(), Failure> {
@@ -47,46 +43,43 @@ pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result<(), Failur
             return Err(failure);
         }
     };
+    let mut interruptions = signal(SignalKind::interrupt())
+        .map_err(|error| Failure::other(format!("cannot listen for Ctrl-C: {error}")))?;
     complain(&format!(
         "recording to {}; Ctrl-C ends it\n",
         args.file.display()
     ));
-    let mut interrupted: Option<Instant> = None;
-    let reason = loop {
-        // After Ctrl-C, what the gateway has recorded by then still arrives.
-        let rest = interrupted.map_or(FOREVER, |_| REST);
+    let (mut is_ending, mut until) = (false, Instant::now() + FOREVER);
+    loop {
         let chunk = tokio::select! {
             biased;
-            Ok(()) = ctrl_c(), if interrupted.is_none() => {
-                interrupted = Some(Instant::now());
+            Some(()) = interruptions.recv() => {
+                if is_ending {
+                    break;
+                }
+                (is_ending, until) = (true, Instant::now() + REST);
+                // The stream goes on with the rest and the last line, or breaks off, too.
+                let _ = admin.post(&["api", "recording", "end"]).await;
                 continue;
             }
-            chunk = timeout(rest, stream.chunk()) => chunk,
+            chunk = timeout_at(until, stream.chunk()) => chunk,
         };
-        let is_over = interrupted.is_some_and(|since| since.elapsed() > MOST_REST);
-        match chunk {
-            Ok(Ok(Some(chunk))) if !is_over => file.write(&chunk)?,
-            _ if interrupted.is_some() => break "interrupted",
-            _ => break "gateway-ended",
-        }
-    };
+        let Ok(Ok(Some(chunk))) = chunk else { break };
+        file.write(&chunk)?;
+    }
     drop(stream);
-    complain(&file.finish(reason)?);
+    complain(&file.finish());
     Ok(())
 }
 
-/// The file of a recording, which has whole lines, and facts about them.
+/// The file of a recording, which has whole lines.
 struct RecordingFile {
     file: File,
     path: std::path::PathBuf,
-    began: Instant,
     /// The beginning of the next line.
     rest: Vec<u8>,
-    messages: u64,
-    losses: u64,
-    /// The time of the last line.
-    last: u64,
-    has_end: bool,
+    /// The last line.
+    last: Vec<u8>,
 }
 
 impl RecordingFile {
@@ -111,12 +104,8 @@ impl RecordingFile {
         Ok(Self {
             file,
             path: path.to_owned(),
-            began: Instant::now(),
             rest: Vec::new(),
-            messages: 0,
-            losses: 0,
-            last: 0,
-            has_end: false,
+            last: Vec::new(),
         })
     }
 
@@ -134,60 +123,28 @@ impl RecordingFile {
         };
         let rest = self.rest.split_off(end + 1);
         let whole = std::mem::replace(&mut self.rest, rest);
-        whole
-            .split_inclusive(|byte| *byte == b'\n')
-            .for_each(|line| self.note(line));
-        self.put(&whole)
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let lines = whole.trim_ascii_end();
+        let last = lines.rsplit(|byte| *byte == b'\n').next();
+        self.last = last.unwrap_or_default().to_vec();
         let path = self.path.display();
         self.file
-            .write_all(bytes)
+            .write_all(&whole)
             .map_err(|error| Failure::other(format!("cannot write {path}: {error}")))
     }
 
-    /// Counts a line by its beginning, such as `{"us":12,"side":`.
-    fn note(&mut self, line: &[u8]) {
-        let beginning = String::from_utf8_lossy(line.get(..BEGINNING).unwrap_or(line));
-        let Some((time, kind)) = beginning
-            .strip_prefix("{\"us\":")
-            .and_then(|rest| rest.split_once(",\""))
-        else {
-            return;
-        };
-        self.last = time.parse().unwrap_or(self.last);
-        match kind.split('"').next() {
-            Some("side") => self.messages += 1,
-            Some("lost") => self.losses += 1,
-            Some("end") => self.has_end = true,
-            _ => {}
+    /// A sentence about the file.
+    fn finish(self) -> String {
+        let path = self.path.display();
+        match Line::parse(&String::from_utf8_lossy(&self.last)) {
+            Ok(Line::End(End { end, .. })) => {
+                let lost = match end.whole {
+                    true => "",
+                    false => ", and others were lost: see its last line and those with `lost`",
+                };
+                format!("{} messages in {path}{lost}\n", end.messages)
+            }
+            _ => format!("{path} was cut off: the gateway has sent no last line\n"),
         }
-    }
-
-    /// Writes the last line, unless the gateway has; returns a sentence about the file.
-    fn finish(mut self, reason: &str) -> Result<String, Failure> {
-        if !self.has_end {
-            let elapsed = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            let end = End {
-                us: elapsed.max(self.last),
-                end: Ending {
-                    reason: reason.to_owned(),
-                    whole: self.losses == 0 && reason == "interrupted",
-                    messages: self.messages,
-                },
-            };
-            self.put(&line(&end))?;
-        }
-        let lost = match self.losses {
-            0 => "",
-            _ => ", and others were lost: see the lines with `lost`",
-        };
-        Ok(format!(
-            "{} messages in {}{lost}\n",
-            self.messages,
-            self.path.display()
-        ))
     }
 }
 
@@ -209,25 +166,16 @@ mod tests {
             b"de\":\"client\",\"text\":\"\\\"us\\\":\"}\n{\"us\":9,\"lost\":{}}\n{\"us\":12,\"sid",
         )
         .unwrap();
-        let said = file.finish("interrupted").unwrap();
-        assert!(
-            said.starts_with("1 messages") && said.contains("lost"),
-            "{said}"
-        );
+        assert!(file.finish().contains("was cut off"));
         let text = std::fs::read_to_string(&path).unwrap();
-        let last = text.lines().last().unwrap();
-        assert!(
-            last.contains(r#""end":{"reason":"interrupted","whole":false,"messages":1}"#),
-            "{text}"
-        );
-        assert_eq!(text.lines().count(), 4);
-        // A file that the gateway has ended stays as it is.
+        assert_eq!(text.lines().count(), 3);
         let mut file = RecordingFile::create(&path, true).unwrap();
-        file.write(b"{\"us\":1,\"end\":{}}\n").unwrap();
-        file.finish("interrupted").unwrap();
-        assert_eq!(
-            std::fs::read_to_string(&path).unwrap(),
-            "{\"us\":1,\"end\":{}}\n"
+        let end = r#"{"us":1,"end":{"reason":"size","whole":false,"messages":7}}"#;
+        file.write(format!("{{}}\n{end}\n").as_bytes()).unwrap();
+        let said = file.finish();
+        assert!(
+            said.starts_with("7 messages") && said.contains("lost"),
+            "{said}"
         );
     }
 }

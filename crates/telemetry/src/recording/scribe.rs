@@ -407,8 +407,8 @@ fn opens_session(captured: &Captured) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use super::super::Line;
     use super::super::tap::{Selection, Tap};
-    use super::super::{Line, Loss};
     use super::*;
 
     fn client(exchange: u64, to: To, text: &'static str) -> Captured {
@@ -589,7 +589,7 @@ mod tests {
         )];
         let batch = Batch {
             items,
-            lost: Loss::default(),
+            ..Batch::default()
         };
         assert_eq!(scribe.lines(batch), (Vec::new(), Some(Full::Size)));
         let end = String::from_utf8(scribe.end("size")).unwrap();

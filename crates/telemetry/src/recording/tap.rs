@@ -165,6 +165,8 @@ struct Queue {
     waiting: VecDeque<(Instant, Item)>,
     bytes: usize,
     lost: Loss,
+    /// Whether the recording has ended, and takes no more.
+    is_closed: bool,
 }
 
 impl Tap {
@@ -211,6 +213,14 @@ impl Tap {
         }
     }
 
+    /// Ends the recording, if there is one. Its reader still gets what was captured.
+    pub fn end(&self) {
+        let active = self.active.lock().clone();
+        if let Some(active) = active {
+            active.end();
+        }
+    }
+
     /// Starts a recording; `None` while there is one.
     #[must_use]
     pub fn start(self: &Arc<Self>, selection: Selection) -> Option<Captures> {
@@ -238,6 +248,11 @@ impl Active {
         self.queue.lock().push(item);
         self.arrived.notify_one();
     }
+
+    fn end(&self) {
+        self.queue.lock().is_closed = true;
+        self.arrived.notify_one();
+    }
 }
 
 impl Queue {
@@ -245,7 +260,15 @@ impl Queue {
         self.waiting.is_empty() && self.lost == Loss::default()
     }
 
+    /// Whether messages may come, and none has.
+    fn is_waiting(&self) -> bool {
+        !self.is_closed && self.is_empty()
+    }
+
     fn push(&mut self, item: Item) {
+        if self.is_closed {
+            return;
+        }
         let bytes = item.len();
         if self.bytes.saturating_add(bytes) > QUEUE.0 || self.waiting.len() >= QUEUE.1 {
             self.lost.messages += 1;
@@ -271,7 +294,11 @@ impl Queue {
             true => std::mem::take(&mut self.lost),
             false => Loss::default(),
         };
-        Batch { items, lost }
+        Batch {
+            is_last: self.is_closed && self.is_empty(),
+            items,
+            lost,
+        }
     }
 }
 
@@ -280,14 +307,8 @@ impl Queue {
 pub struct Batch {
     pub(crate) items: Vec<(Instant, Item)>,
     pub(crate) lost: Loss,
-}
-
-impl Batch {
-    /// Whether nothing has arrived.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.lost == Loss::default()
-    }
+    /// Whether the recording has ended, and nothing else was captured.
+    pub is_last: bool,
 }
 
 /// The messages of a running recording. Dropping it ends the recording.
@@ -298,11 +319,16 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// Waits until there are messages.
+    /// Waits until there are messages, or the recording has ended.
     pub async fn arrived(&self) {
-        while self.active.queue.lock().is_empty() {
+        while self.active.queue.lock().is_waiting() {
             self.active.arrived.notified().await;
         }
+    }
+
+    /// Ends the recording. Captured messages can still be taken.
+    pub fn end(&self) {
+        self.active.end();
     }
 
     /// The messages that wait, without waiting for others.
@@ -356,6 +382,12 @@ mod tests {
             tap.capture(captured(endpoint, Bytes::from_static(b"x")));
         }
         assert_eq!(captures.take().items.len(), 2);
+        // Messages after the end are in no batch.
+        tap.capture(captured("/a", Bytes::new()));
+        tap.end();
+        tap.capture(captured("/a", Bytes::new()));
+        let last = captures.take();
+        assert_eq!((last.items.len(), last.is_last), (1, true));
         drop(captures);
         assert!(!tap.is_on() && tap.start(Selection::default()).is_some());
     }

@@ -24,7 +24,7 @@ use super::{Answer, body, stream, traces};
 use crate::Admin;
 use crate::access::{About, require_json};
 use crate::operator::Operator;
-use crate::reply::Refusal;
+use crate::reply::{self, Refusal};
 use running::Running;
 
 /// The size of a recording if the request names none, and the largest one, in bytes.
@@ -33,6 +33,14 @@ const SIZES: (u64, u64) = (64 << 20, 1 << 30);
 const LINES: &str = "application/x-ndjson";
 /// The longest recording.
 const LONGEST: Duration = Duration::from_secs(86_400);
+
+answers! {
+    /// No recording goes on.
+    pub(crate) struct RecordingEnded {
+        /// `end`.
+        done: &'static str,
+    }
+}
 
 /// The body of a request for a recording.
 #[derive(Debug, Default, Deserialize)]
@@ -75,6 +83,7 @@ pub(crate) async fn answer(
         ends: tokio::time::Instant::now() + time,
         scribe: Arc::new(Mutex::new(Scribe::new(largest, has_endpoint))),
         captures,
+        reason: "interrupted",
         has_head: false,
         disallowed: now.ended.clone(),
         operator,
@@ -93,6 +102,14 @@ pub(crate) async fn answer(
     let mut response = (headers, Body::from_stream(lines.boxed())).into_response();
     response.extensions_mut().insert(About(about));
     Ok(response)
+}
+
+/// Ends the running recording, whose reader gets the rest and the last line.
+pub(crate) async fn end(State(admin): State<Arc<Admin>>) -> Answer {
+    if let Some(tap) = admin.subject.telemetry.tap() {
+        tap.end();
+    }
+    Ok(reply::answer(&RecordingEnded { done: "end" }))
 }
 
 /// One trace as a recording.

@@ -24,6 +24,8 @@ pub(super) struct Running {
     pub(super) scribe: Arc<Mutex<Scribe>>,
     /// When the recording ends.
     pub(super) ends: Instant,
+    /// Why it ends, unless its size or secrets are the reason.
+    pub(super) reason: &'static str,
     pub(super) has_head: bool,
     /// Cancelled when the settings that allowed the recording are replaced.
     pub(super) disallowed: CancellationToken,
@@ -46,22 +48,24 @@ impl Running {
             drop(scribe);
             return (lines.into(), Some(self));
         }
-        match self.wait().await {
-            Some(reason) => (self.end(reason).await, None),
-            None => {
-                let (mut lines, full) = self.lines(self.captures.take()).await;
-                match full {
-                    None => (lines.into(), Some(self)),
-                    Some(full) => {
-                        lines.extend(self.last(full.reason()));
-                        (lines.into(), None)
-                    }
-                }
+        if let Some(reason) = self.wait().await {
+            self.reason = reason;
+            self.captures.end();
+        }
+        let batch = self.captures.take();
+        let ended = batch.is_last.then_some(self.reason);
+        let (mut lines, full) = self.lines(batch).await;
+        match full.map(Full::reason).or(ended) {
+            None => (lines.into(), Some(self)),
+            Some(reason) => {
+                lines.extend(self.scribe.lock().end(reason));
+                (lines.into(), None)
             }
         }
     }
 
-    /// Waits for messages, or for the end of the recording; returns why it ends.
+    /// Waits for messages, or for the end of the recording; returns why it ends, unless an operator
+    /// has ended it.
     async fn wait(&self) -> Option<&'static str> {
         let arrived = async {
             self.captures.arrived().await;
@@ -93,28 +97,5 @@ impl Running {
         });
         // It fails only while the program ends.
         work.await.unwrap_or_default()
-    }
-
-    /// The lines of all messages that wait, and the last line.
-    async fn end(&self, reason: &'static str) -> Bytes {
-        let mut all = Vec::new();
-        loop {
-            let batch = self.captures.take();
-            if batch.is_empty() {
-                break;
-            }
-            let (lines, full) = self.lines(batch).await;
-            all.extend(lines);
-            if let Some(full) = full {
-                all.extend(self.last(full.reason()));
-                return all.into();
-            }
-        }
-        all.extend(self.last(reason));
-        all.into()
-    }
-
-    fn last(&self, reason: &str) -> Vec<u8> {
-        self.scribe.lock().end(reason)
     }
 }
