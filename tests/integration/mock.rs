@@ -445,6 +445,22 @@ async fn asked_call(address: SocketAddr) -> (String, String) {
     )
 }
 
+/// Progress of the call that a server answers.
+const PROGRESS: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":0.5}}"#;
+
+/// Calls the tool of a server through a gateway, exports the trace, and gets the same from its mock.
+/// Returns the exported recording.
+async fn export_and_mock(backend: &Backend) -> String {
+    let gateway = Gateway::start(&config(&[backend.entry("s")])).await;
+    let asked = asked_call(gateway.mcp).await;
+    let traces = api(&gateway, "/api/traces?tool=t").await;
+    let id = traces["traces"][0]["traceId"].as_str().unwrap();
+    let recording = text_at(&gateway, &format!("/api/traces/{id}/recording")).await;
+    let mock = Mock::start(&recording, &["--fast"]).await;
+    assert_eq!(asked_call(mock.address).await, asked);
+    recording
+}
+
 #[tokio::test]
 async fn exported_trace_is_played_and_replayed() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
@@ -452,22 +468,14 @@ async fn exported_trace_is_played_and_replayed() {
     let question = format!(
         r#"{{"jsonrpc":"2.0","id":"q-{{call}}","method":"elicitation/create","params":{QUESTION}}}"#
     );
-    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":0.5}}"#;
     let got = |_: &Received, _: &[Arc<Received>]| format!("{{{RESULT}}}");
     backend.on(
         "tools/call",
-        Reply::conclude(got).after(&[progress]).asking(&[&question]),
+        Reply::conclude(got).after(&[PROGRESS]).asking(&[&question]),
     );
-    let gateway = Gateway::start(&config(&[backend.entry("s")])).await;
-    let asked = asked_call(gateway.mcp).await;
-    let traces = api(&gateway, "/api/traces?tool=t").await;
-    let id = traces["traces"][0]["traceId"].as_str().unwrap();
-    let path = format!("/api/traces/{id}/recording");
-    let recording = text_at(&gateway, &path).await;
+    let recording = export_and_mock(&backend).await;
     let end = r#""end":{"reason":"trace","whole":true,"messages":10}}"#;
     assert!(recording.trim_end().ends_with(end), "{recording}");
-    let mock = Mock::start(&recording, &["--fast"]).await;
-    assert_eq!(asked_call(mock.address).await, asked);
     let file = TempFile::new("jsonl", &recording);
     let mut replay = fanlight();
     replay
@@ -477,4 +485,16 @@ async fn exported_trace_is_played_and_replayed() {
     replay.arg(backend.url());
     let report = within("the report", replay.output()).await.unwrap();
     assert_eq!(report.status.code(), Some(0), "{report:?}");
+}
+
+#[tokio::test]
+async fn exported_trace_has_the_questions_of_a_modern_server_to_a_legacy_client() {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.offers_tools(&["t"]);
+    let question = format!(
+        r#"{{"resultType":"input_required","inputRequests":{{"q":{{"method":"elicitation/create","params":{QUESTION}}}}},"requestState":"s"}}"#
+    );
+    backend.on("tools/call", Reply::result(Era::Modern.complete(RESULT)));
+    backend.once("tools/call", Reply::result(question).after(&[PROGRESS]));
+    export_and_mock(&backend).await;
 }

@@ -138,6 +138,9 @@ impl<'a> Messages<'a> {
             true => span.parent_span_id,
             false => span.span_context.span_id(),
         };
+        if !is_question {
+            self.add_input(content, span.parent_span_id);
+        }
         let is_in_request = content.kind == ContentKind::Answer && !is_question
             || matches!(
                 content.kind,
@@ -169,10 +172,7 @@ impl<'a> Messages<'a> {
         let is_notice = text.starts_with("\"method");
         // Notices are kept for the client, and questions of a legacy server for the server.
         let is_other = |(_, other): &&Call<'_>| match is_question {
-            true => {
-                other.span_context.span_id() == call.1.parent_span_id
-                    && revision(other).is_some_and(|revision| revision.has_sessions)
-            }
+            true => other.span_context.span_id() == call.1.parent_span_id && has_sessions(other),
             false => is_notice && other.parent_span_id == of && other.end_time >= content.at,
         };
         let other = self.calls.iter().find(is_other).copied();
@@ -192,6 +192,36 @@ impl<'a> Messages<'a> {
             self.add(other, at, to, text.clone());
         }
         self.add(call, content.at, to, text);
+    }
+
+    /// Adds what a modern server asked, or was answered, for the legacy client that made the call
+    /// with this id: a message for each of the questions.
+    fn add_input(&mut self, content: &TraceContent, caller: SpanId) {
+        let client = self.call(caller).filter(|(_, span)| has_sessions(span));
+        let Some((client, all)) = client.zip(content.json()) else {
+            return;
+        };
+        // The client gets the questions when the gateway passes them on.
+        let asked = |span: &&SpanData| {
+            span.parent_span_id == caller
+                && span.start_time >= content.at
+                && method_of(span).is_input_request()
+        };
+        let asked = self.trace.spans.iter().filter(asked);
+        let asked = asked.map(|span| span.start_time).min();
+        for member in all.members() {
+            let (id, body) = (all.slice(member.key), all.slice(member.value));
+            let (to, at, rest) = match content.kind {
+                ContentKind::Question => {
+                    let rest = String::from_utf8_lossy(body.inner()).into_owned();
+                    (To::Client, asked.unwrap_or(content.at), rest)
+                }
+                ContentKind::Answer => (To::Server, content.at, format!(r#""result":{body}"#)),
+                _ => return,
+            };
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},{rest}}}"#);
+            self.add(client, at, to, text);
+        }
     }
 
     fn add(&mut self, (exchange, span): Call<'a>, at: SystemTime, to: To, text: String) {
@@ -241,4 +271,9 @@ fn method_of(span: &SpanData) -> Method {
 
 fn revision(span: &SpanData) -> Option<Revision> {
     Revision::from_name(&attribute(span, MCP_PROTOCOL_VERSION)?.as_str())
+}
+
+/// Whether the revision of a call has sessions.
+fn has_sessions(span: &SpanData) -> bool {
+    revision(span).is_some_and(|revision| revision.has_sessions)
 }
