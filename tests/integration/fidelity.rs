@@ -3,11 +3,14 @@
 //! that permits everything makes no difference.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 
+use fanlight_testkit::recorder::Recorder;
 use fanlight_tests::slicer::{compact, elements, member, member_at, members};
 
 use crate::clients::{Client, Exchange};
 use crate::generator::{Generator, for_seeds};
+use crate::recordings::{assert_plays, start_recordable};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 /// Seeds per combination and method.
@@ -67,6 +70,12 @@ macro_rules! fidelity {
                 lists_arrive_as_sent(&pair().await).await;
             }
 
+            $(#[$nightly])?
+            #[tokio::test]
+            async fn recordings() {
+                recordings_are_played_as_sent(&pair().await).await;
+            }
+
             #[tokio::test]
             async fn everything_under_a_policy_that_permits_everything() {
                 const POLICY: &str = r#""policy":{"default":"allow"},"#;
@@ -91,6 +100,8 @@ struct Pair {
     client: tokio::sync::Mutex<Client>,
     backend: Backend,
     client_era: Era,
+    /// The admin listener of the gateway.
+    admin: SocketAddr,
     /// The era of the server.
     era: Era,
     /// The transport of the client.
@@ -108,7 +119,8 @@ impl Pair {
             "resources/list",
             backend.list("resources", r#"{"uri":"test://r","name":"r"}"#),
         );
-        let client = Client::start(&config_under(policy, &backend), front.0, front.1).await;
+        let config = config_under(policy, &backend);
+        let (client, admin) = start_recordable("{}", &config, front).await;
         backend.checks().excuse(
             "GetPromptRequest",
             "/params/arguments",
@@ -121,6 +133,7 @@ impl Pair {
             client: tokio::sync::Mutex::new(client),
             backend,
             client_era: front.0,
+            admin,
             era: back.0,
             front: front.1,
             policy,
@@ -434,6 +447,27 @@ async fn lists_arrive_as_sent(pair: &Pair) {
         let received = elements(exchange.member(&format!("result.{list}"))).unwrap();
         assert_eq!(received, [entry.as_str()], "{method}");
     }
+}
+
+/// A recording of all that is the same bytes in a mock, and nothing differs in a replay.
+async fn recordings_are_played_as_sent(pair: &Pair) {
+    let mut random = Generator::new(SEEDS);
+    for (method, list, required) in LISTS {
+        let entry = format!("{{{required},{}}}", random.members());
+        pair.backend.on(method, pair.backend.list(list, &entry));
+        // Lists that are read concurrently would have no order.
+        pair.request("1", method, "", "").await;
+    }
+    let recorder = Recorder::start(pair.admin, &[]).await;
+    for (method, ..) in LISTS {
+        pair.request("1", method, "", "").await;
+    }
+    requests_arrive_as_sent(pair).await;
+    results_arrive_as_sent(pair).await;
+    errors_arrive_as_sent(pair).await;
+    notifications_arrive_as_sent(pair).await;
+    let text = recorder.finish().await;
+    assert_plays(&text, (pair.client_era, pair.era), "{}").await;
 }
 
 /// Items that no list has reach the server, and its answers the client.

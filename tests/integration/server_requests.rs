@@ -13,7 +13,7 @@ use crate::raw_client::{LegacySession, legacy_request};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 /// The capabilities that allow every server request.
-const EVERYTHING: &str =
+pub(crate) const EVERYTHING: &str =
     r#"{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}}"#;
 
 /// A server request that any client with roots can answer. `{call}` makes the ids of different

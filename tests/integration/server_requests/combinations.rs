@@ -185,7 +185,7 @@ async fn a_cell(client: (Era, Transport), server: (Era, Transport)) {
     }
     let text = recorder.finish().await;
     drop(client);
-    assert_plays(&text, front.0, EVERYTHING).await;
+    assert_plays(&text, (front.0, server.0), EVERYTHING).await;
 }
 
 macro_rules! combinations {

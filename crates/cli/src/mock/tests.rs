@@ -361,7 +361,9 @@ async fn opening_and_lists_of_the_head_are_answered() {
             "definitions": {"tools": [r#"{"name": "t"}"#, "not JSON"]},
         }},
     });
-    let player = player(recorded(&head.to_string(), &[]), true);
+    // The recording ended before this one was answered.
+    let messages = [(0, INITIALIZE)];
+    let player = player(recorded(&head.to_string(), &messages), true);
     assert!(player.plays(Era::Legacy) && !player.plays(Era::Modern));
     let opening = player.script.opening(Era::Modern).unwrap();
     assert!(opening.get("supportedVersions").is_some() && opening.get("resultType").is_some());
