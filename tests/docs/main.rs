@@ -21,3 +21,4 @@ mod links;
 mod page;
 mod promises;
 mod shell;
+mod workflows;
