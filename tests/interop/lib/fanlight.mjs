@@ -99,7 +99,7 @@ function mergedStep(server, step) {
   return { id, method, params };
 }
 
-/** Runs `check` with the address of a Fanlight that has this configuration. */
+/** Runs `check` with the addresses of a Fanlight that has this configuration: for clients and for operators. */
 export async function throughHttp(checks, { names, config }, { binary, work }, check) {
   const anyPort = '127.0.0.1:0';
   const command = [binary, 'run', '--config', config, '--listen', anyPort, '--admin', anyPort];
@@ -115,7 +115,7 @@ export async function throughHttp(checks, { names, config }, { binary, work }, c
     await waitUntilReady(fanlight, 'fanlight', isReady, READY_TIMEOUT_MS);
     return [];
   });
-  if (addresses) await check(addresses.listen);
+  if (addresses) await check(addresses.listen, addresses.admin);
   await checks.one(`http  stop    ${names}`, async () => {
     const status = await stop(fanlight);
     const log = lastLines(readFileSync(fanlight.logFile, 'utf8'));

@@ -8,9 +8,10 @@ import { askDirectly, CLIENTS, clientWithTasks, eraFaceToFace, isLegacyTwinOf } 
 import { checkThroughFanlight } from './fanlight.mjs';
 import { install } from './install.mjs';
 import { freePort, isListening, start, stopAll, tellOfEnd, waitUntilReady } from './processes.mjs';
+import { checkMocks, checkRecordings } from './recordings.mjs';
 import { checkReloads } from './reload.mjs';
 import { selfTest } from './self-test.mjs';
-import { EXPECTATIONS, HTTP_SERVERS, httpServerCommands, servers, writeFixture } from './servers.mjs';
+import { EXPECTATIONS, fetchServer, HTTP_SERVERS, httpServerCommands, renewFixture, servers, servePage, writeFixture } from './servers.mjs';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const DEFAULT_FANLIGHT = path.resolve(ROOT, '../../target/release/fanlight');
@@ -21,6 +22,7 @@ const { values: options } = parseArgs({
   options: {
     'self-test': { type: 'boolean', default: false },
     'reload-only': { type: 'boolean', default: false },
+    recordings: { type: 'boolean', default: false },
     replicas: { type: 'boolean', default: false }, // what has to pass behind several replicas (tests/replicas/as-one)
     servers: { type: 'string' },
     clients: { type: 'string' },
@@ -56,6 +58,14 @@ async function main() {
     await checkReloads(checks, clients, servers(ROOT, fixture, {}), { binary: fanlight, work });
     return checks;
   }
+  if (options.recordings) {
+    const page = await servePage();
+    const all = [...servers(ROOT, fixture, {}), fetchServer(ROOT, page)];
+    const selection = { servers: selected(all, options.servers), clients };
+    const renew = () => renewFixture(work, fixture);
+    await checkRecordings(checks, selection, { binary: fanlight, work, fixture, renew });
+    return checks;
+  }
   const ports = Object.fromEntries(await Promise.all(HTTP_SERVERS.map(async (name) => [name, await freePort()])));
   await startHttpServers(fixture, ports);
 
@@ -67,6 +77,7 @@ async function main() {
     return checks;
   }
   await checkThroughFanlight(checks, selection, direct, { binary: fanlight, work, httpOnly: options.replicas });
+  if (!options.replicas) await checkMocks(checks, selection, { binary: fanlight, work, renew: () => {} });
   if (options.servers === undefined && !options.replicas) await checkReloads(checks, clients, all, { binary: fanlight, work });
   return checks;
 }

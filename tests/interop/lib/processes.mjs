@@ -59,9 +59,9 @@ export function tellOfEnd(child, what) {
 /**
  * Ends a process started here, by SIGTERM and after a grace period by SIGKILL. Returns its exit code, or the signal.
  */
-export async function stop(child) {
+export async function stop(child, name = 'SIGTERM') {
   if (running.has(child)) {
-    signal(child, 'SIGTERM');
+    signal(child, name);
     const timer = setTimeout(() => signal(child, 'SIGKILL'), STOP_GRACE_MS);
     await child.ended;
     clearTimeout(timer);
@@ -72,7 +72,7 @@ export async function stop(child) {
 /** Ends every process started here; programs that are started or awaited afterwards wait for the exit. */
 export async function stopAll() {
   ending = true;
-  await Promise.all([...running].map(stop));
+  await Promise.all([...running].map((child) => stop(child)));
 }
 
 /** Waits until `isReady()` holds, `child` has ended or the deadline has passed; the latter two reject. */

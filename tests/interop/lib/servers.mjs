@@ -4,7 +4,9 @@
 // must give to a direct request (see EXPECTATIONS). `volatile` has the patterns in its output that change between two
 // calls. `unclaimed` says that no server has the name or URI.
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import http from 'node:http';
 import path from 'node:path';
 import { PEER_EXPECTATIONS, peerCommands, peerServers } from './peers.mjs';
 
@@ -52,7 +54,7 @@ export function servers(root, fixture, ports) {
       conditionalTools: ['trigger-elicitation-request', 'trigger-sampling-request', 'trigger-url-elicitation',
         'get-roots-list', 'trigger-elicitation-request-async', 'trigger-sampling-request-async'] },
     { name: 'everything-stdio', config: { command: bin('mcp-server-everything'), args: ['stdio'] },
-      steps: everythingSteps() },
+      steps: everythingSteps(), ignored: everythingTimes },
     { name: 'filesystem', merged: 'together', config: { command: bin('mcp-server-filesystem'), args: [fixture.files] },
       steps: filesystemSteps(fixture.files) },
     { name: 'memory', merged: 'together', steps: memorySteps(),
@@ -63,9 +65,56 @@ export function servers(root, fixture, ports) {
     { name: 'time', merged: 'together', modern: true, steps: timeSteps(),
       config: { command: pythonBin('mcp-server-time'), args: ['--local-timezone', 'UTC'] } },
     { name: 'git', merged: 'together', modern: true, steps: gitSteps(fixture.repository),
-      config: { command: pythonBin('mcp-server-git'), args: ['--repository', fixture.repository] } },
+      config: { command: pythonBin('mcp-server-git'), args: ['--repository', fixture.repository], env: COMMIT_DATE } },
     ...peerServers(root, ports),
   ];
+}
+
+/** Serves a page for as long as this program runs; returns its address. */
+export async function servePage() {
+  const page = '<!doctype html><title>Lamp</title><article><h1>Lamp</h1><p>It is <b>bright</b>, and 1.0 m tall.</p></article>';
+  const server = http.createServer((request, response) => {
+    response.writeHead(request.url === '/' ? 200 : 404, { 'content-type': 'text/html' }).end(request.url === '/' ? page : '');
+  });
+  await once(server.listen(0, '127.0.0.1').unref(), 'listening');
+  return `http://127.0.0.1:${server.address().port}`;
+}
+
+/** The server that is only recorded: it fetches a page that `page` has the address of. */
+export function fetchServer(root, page) {
+  const config = { command: path.join(root, '.venv', 'bin', 'mcp-server-fetch'), args: ['--ignore-robots-txt'] };
+  return { name: 'fetch', config, steps: [
+    call('fetch', { url: page }),
+    call('fetch', { url: page, raw: true, max_length: 20 }, 'result', { id: 'fetch-raw' }),
+    call('fetch', { url: `${page}/missing` }, 'isError', { id: 'fetch-missing' }),
+    prompt('fetch-prompt', { name: 'fetch', arguments: { url: page } }),
+  ] };
+}
+
+/** Calls of a published server that change its data. */
+export function writingSteps(server, { files, repository }) {
+  const file = path.join(files, 'new.txt');
+  const inRepository = (args) => ({ repo_path: repository, ...args });
+  return {
+    filesystem: [
+      call('create_directory', { path: path.join(files, 'made') }),
+      call('write_file', { path: file, content: 'one\ntwo\n' }),
+      call('edit_file', { path: file, edits: [{ oldText: 'two', newText: 'zwei' }] }),
+      call('move_file', { source: file, destination: path.join(files, 'made', 'moved.txt') }),
+    ],
+    memory: [
+      call('create_entities', { entities: [{ name: 'mirror', entityType: 'thing', observations: ['flat'] }] }),
+      call('add_observations', { observations: [{ entityName: 'mirror', contents: ['round'] }] }, 'result', { id: 'observe' }),
+      call('delete_entities', { entityNames: ['lamp'] }),
+      call('read_graph', {}, 'structuredContent', { id: 'read_graph-after' }),
+    ],
+    git: [
+      call('git_create_branch', inRepository({ branch_name: 'made' })),
+      call('git_add', inRepository({ files: ['README.md'] })),
+      call('git_commit', inRepository({ message: 'Second' })),
+      call('git_log', inRepository({ max_count: 5 }), 'result', { id: 'git_log-after' }),
+    ],
+  }[server] ?? [];
 }
 
 /** The groups of servers behind one Fanlight, and the transports that clients use. */
@@ -98,6 +147,9 @@ export function httpServerCommands(root, fixture, ports) {
     ...peerCommands(root, ports),
   };
 }
+
+/** Where the server writes the time in a form that is not a standard. */
+const everythingTimes = ['get-resource-reference:/result/content/1/resource/text'];
 
 function everythingSteps() {
   const prompts = { type: 'ref/prompt', name: 'completable-prompt' };
@@ -208,6 +260,12 @@ export function writeFixture(folder) {
   return fixture;
 }
 
+/** Gives the servers their data as at first. */
+export function renewFixture(folder, { files, repository }) {
+  for (const changed of [files, repository]) rmSync(changed, { recursive: true });
+  writeFixture(folder);
+}
+
 function writeFiles(folder) {
   mkdirSync(path.join(folder, 'nested'), { recursive: true });
   writeFileSync(path.join(folder, 'notes.txt'), 'first line\nsecond line: "é" \\u00e9 \t tab\n');
@@ -223,6 +281,9 @@ const KNOWLEDGE_GRAPH = [
   { type: 'entity', name: 'lens', entityType: 'thing', observations: [] },
   { type: 'relation', from: 'lamp', to: 'lens', relationType: 'shines through' },
 ];
+
+/** When the server commits: the hashes of commits depend on it. */
+const COMMIT_DATE = { GIT_AUTHOR_DATE: '1767323045 +0000', GIT_COMMITTER_DATE: '1767323045 +0000' };
 
 const KUBECONFIG = {
   apiVersion: 'v1',
@@ -246,6 +307,8 @@ function writeRepository(folder) {
   }
   const git = (...args) => execFileSync('git', ['-C', folder, ...args], { env, timeout: 30_000 });
   git('init', '--quiet', '--initial-branch=main');
+  git('config', 'user.name', identity.NAME);
+  git('config', 'user.email', identity.EMAIL);
   writeFileSync(path.join(folder, 'README.md'), '# Interop\n');
   git('add', '.');
   git('commit', '--quiet', '--message', 'First commit: "quotes" and ünïcode');
