@@ -105,14 +105,7 @@ impl Player {
         let takes = self.script.takes_of(era, &request.method);
         let found = match request.method {
             // Clients describe themselves in it, and every client is answered.
-            Method::Initialize | Method::Discover => {
-                let is_answered = |take: &&usize| {
-                    let take = self.script.takes.get(**take);
-                    take.is_some_and(|take| take.ending == TakeEnding::Answered)
-                };
-                let takes: Vec<usize> = takes.iter().filter(is_answered).copied().collect();
-                self.nearest(&takes, params).map(|it| it.0)
-            }
+            Method::Initialize | Method::Discover => self.nearest(takes, params).map(|it| it.0),
             _ => self.find(takes, params, played),
         };
         let Some(take) = found else {

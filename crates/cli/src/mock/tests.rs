@@ -361,8 +361,10 @@ async fn opening_and_lists_of_the_head_are_answered() {
             "definitions": {"tools": [r#"{"name": "t"}"#, "not JSON"]},
         }},
     });
-    // The recording ended before this one was answered.
-    let messages = [(0, INITIALIZE)];
+    // The first response answers a request before the recording, which ended before these were
+    // answered.
+    let asked = r#">{"jsonrpc":"2.0","id":8,"method":"prompts/list"}"#;
+    let messages = [(0, ONE), (1, INITIALIZE), (2, asked)];
     let player = player(recorded(&head.to_string(), &messages), true);
     assert!(player.plays(Era::Legacy) && !player.plays(Era::Modern));
     let opening = player.script.opening(Era::Modern).unwrap();
@@ -462,12 +464,7 @@ async fn hostile_recording_and_client_harm_nothing() {
     client.send("").await;
     let batch = format!("[{},{}]", call("\"a\"", "7"), call("\"b\"", "8"));
     client.send(&batch).await;
-    // The recorded message outside of requests may come before them.
-    let texts = [
-        client.next().await,
-        client.next().await,
-        client.next().await,
-    ];
+    let texts = [client.next().await, client.next().await];
     let refused = texts.iter().filter(|it| it.contains("-32602"));
     assert_eq!(refused.count(), 2, "{texts:?}");
 }
@@ -477,7 +474,7 @@ fn messages_of_one_server_are_played() {
     let text = [
         r#"{"recording":1,"fanlight":"1","started":"t","servers":{"a":{"revision":"2026-07-28"},"b":{}}}"#,
         r#"{"us":1,"side":"client","connection":1,"exchange":1,"to":"server","kind":"line","transport":"stdio","text":"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}"}"#,
-        r#"{"us":1,"side":"server","server":"b","connection":2,"exchange":2,"to":"server","kind":"body","transport":"http","revision":"2026-07-28","text":"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}"}"#,
+        r#"{"us":1,"side":"server","server":"b","connection":2,"exchange":2,"to":"server","kind":"body","transport":"http","revision":"2026-07-28","text":"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\"}"}"#,
         "",
     ];
     let recording = Recording::of(text.join("\n").as_bytes()).unwrap();
@@ -487,7 +484,7 @@ fn messages_of_one_server_are_played() {
     assert!(
         script(Some("b"))
             .unwrap()
-            .takes_of(Era::Modern, &fanlight_protocol::Method::ListTools)
+            .takes_of(Era::Modern, &fanlight_protocol::Method::CallTool)
             .len()
             == 1
     );

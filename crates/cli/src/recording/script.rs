@@ -164,7 +164,19 @@ impl Script {
                 writer.script.add_server(known);
             }
         }
-        Ok(writer.script)
+        let mut script = writer.script;
+        for ((_, method), takes) in &mut script.by_method {
+            if matches!(method, Method::Initialize | Method::Discover)
+                || ListKind::of(method).is_some()
+            {
+                // The head answers what the server has not.
+                takes.retain(|take| {
+                    let take = script.takes.get(*take);
+                    take.is_some_and(|take| take.ending == TakeEnding::Answered)
+                });
+            }
+        }
+        Ok(script)
     }
 
     /// The recorded requests of this era and method, in order.
@@ -416,7 +428,11 @@ impl Writer {
             });
         }
         let Some((at, running)) = found.zip(running) else {
-            return self.add_outside(index, heard, text);
+            // The request of another response was sent before the recording.
+            if !matches!(message, Message::Response(_)) {
+                self.add_outside(index, heard, text);
+            }
+            return;
         };
         let after = Duration::from_micros(heard.us.saturating_sub(running.us));
         running.us = heard.us;
