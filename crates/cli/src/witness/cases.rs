@@ -39,7 +39,7 @@ pub(super) struct Exchange {
     pub(super) method: String,
     /// The tool of a call, the prompt, or the URI; else empty.
     pub(super) name: String,
-    /// Further members of the parameters. `%task` stands for the id of the begun task.
+    /// Further members of the parameters.
     #[serde(deserialize_with = "members")]
     pub(super) params: String,
     /// Members of `_meta`.

@@ -23,7 +23,7 @@ use crate::judge::peer::stdio::Process;
 /// The time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time by which a notification may follow its response on another stream.
-const AFTER: Duration = Duration::from_millis(300);
+const AFTER: Duration = Duration::from_secs(2);
 /// The number of messages that wait to be read.
 const MESSAGES: usize = 1000;
 /// The most pages of a list.
@@ -31,14 +31,14 @@ const PAGES: usize = 20;
 /// The most rounds of input for one request.
 const ROUNDS: usize = 3;
 
-const CAPABILITIES: &str = r#"{"elicitation":{"form":{}},"sampling":{}}"#;
+const CAPABILITIES: &str = r#"{"elicitation":{"form":{}},"sampling":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 const CLIENT: &str = r#"{"name":"witness","version":"1"}"#;
 
 /// One request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked<'a> {
     pub(super) method: &'a str,
-    /// The tool or the prompt, or the URI of a resource.
+    /// The tool or the prompt, the URI of a resource, or the id of a task.
     pub(super) name: &'a str,
     /// Further members of the parameters.
     pub(super) params: &'a str,
@@ -216,7 +216,7 @@ impl PerfectClient {
         } = &self.link
         {
             // The session exists for the stream once the notification has arrived.
-            tokio::time::sleep(AFTER / 3).await;
+            tokio::time::sleep(AFTER / 20).await;
             let mut request = http.request_to(Method::GET, http.url().clone());
             request = request.header("accept", "text/event-stream");
             if let Some(revision) = &http.revision {
@@ -326,10 +326,14 @@ impl PerfectClient {
     }
 
     fn text_of(&self, asked: &Asked<'_>, id: &str) -> String {
-        let name = match asked.method {
-            "resources/read" => format!(r#""uri":{}"#, Json::string(asked.name).as_text()),
-            _ if asked.name.is_empty() => String::new(),
-            _ => format!(r#""name":{}"#, Json::string(asked.name).as_text()),
+        let key = match asked.method {
+            "resources/read" => "uri",
+            "tasks/get" | "tasks/result" => "taskId",
+            _ => "name",
+        };
+        let name = match asked.name {
+            "" => String::new(),
+            name => format!(r#""{key}":{}"#, Json::string(name)),
         };
         let own = match self.era {
             Era::Legacy => String::new(),

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use fanlight_protocol::{Era, Json};
+use fanlight_gateway::catalogue::ListKind;
+use fanlight_protocol::{Era, Json, Method};
 use tokio::time::Instant;
 
 use super::cases::{ALL, Case, Exchange, Look, SECOND, SECOND_PAGE, TWINS, find_exchange};
@@ -220,20 +221,12 @@ impl Examination<'_> {
 
     async fn entry(&mut self, case: &Case) -> Judged {
         let method = case.of.as_str();
-        let member = match method {
-            "resources/templates/list" => "resourceTemplates",
-            method => method.split('/').next().unwrap_or_default(),
-        };
+        let member = ListKind::of(&Method::from_name(method)).map_or("", ListKind::member);
         let mut sent = Vec::new();
         let next = json(format!(r#"{{"cursor":"{SECOND_PAGE}"}}"#).as_bytes());
         let exchange = find_exchange(method).ok();
-        let first = Json::empty_object();
-        for (is_second, params) in [
-            (false, Some(&first)),
-            (false, next.as_ref()),
-            (true, Some(&first)),
-        ] {
-            let params = params.unwrap_or(&first);
+        let (first, next) = (Json::empty_object(), next.unwrap_or_else(Json::null));
+        for (is_second, params) in [(false, &first), (false, &next), (true, &first)] {
             let page = answer(self.run.era, is_second, method, exchange, params);
             let entries = value_at(&page, &format!("/result/{member}"));
             sent.extend(entries.iter().flat_map(Json::items));
@@ -249,14 +242,21 @@ impl Examination<'_> {
     }
 
     async fn ask(&mut self, exchange: &'static Exchange) -> Result<Transcript, String> {
-        let name = name_at(&mut self.client, exchange).await?;
-        let mut params = exchange.params.clone();
-        if params.contains("%task") {
-            let task = self.asked.get("task").and_then(|it| it.as_ref().ok());
-            let id = task.and_then(|it| text_at(&it.response, "/result/task/taskId"));
-            params = params.replace("%task", &id.ok_or("no task was begun")?);
-        }
-        self.client.ask(&asked(exchange, &name, &params)).await
+        let name = match exchange.method.starts_with("tasks/") {
+            true => self.task().ok_or("no task was begun")?,
+            false => name_at(&mut self.client, exchange).await?,
+        };
+        let asked = asked(exchange, &name, &exchange.params);
+        self.client.ask(&asked).await
+    }
+
+    /// The id of the task that a call has begun.
+    fn task(&self) -> Option<String> {
+        let places = [("task", "/result/task/taskId"), ("begun", "/result/taskId")];
+        places.iter().find_map(|(exchange, place)| {
+            let begun = self.asked.get(exchange)?.as_ref().ok()?;
+            text_at(&begun.response, place)
+        })
     }
 
     /// Lets both clients send the same request with the same id and progress token.
@@ -363,8 +363,8 @@ fn judged(case: &Case, sent: &Json, response: &Json) -> Judged {
 /// The parameters of the messages with this method, as an array.
 fn params_of(messages: impl Iterator<Item = Json>, method: &str) -> Json {
     let of_method = messages.filter(|it| it.get("method").is_some_and(|it| it.is_str(method)));
-    let params = of_method.filter_map(|it| it.get("params"));
-    let params: Vec<String> = params.map(|it| it.as_text().to_owned()).collect();
+    let params = of_method.map(|it| it.get("params").unwrap_or_else(Json::empty_object));
+    let params: Vec<String> = params.map(|it| it.to_string()).collect();
     json(format!("[{}]", params.join(",")).as_bytes()).unwrap_or_else(Json::null)
 }
 

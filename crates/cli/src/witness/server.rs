@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::{Era, Json, Message, Method, Request};
 use http::HeaderMap;
@@ -109,21 +110,19 @@ pub(super) fn answer(
     exchange: Option<&Exchange>,
     params: &Json,
 ) -> Json {
-    let listed;
-    let text = match (method, exchange) {
-        ("tools/list", _) => {
-            listed = tools(is_second, params.get("cursor").is_some());
-            &listed
-        }
-        ("resources/list", _) if is_second => r#""result":{"resources":[]}"#,
-        ("resources/templates/list", _) if is_second => r#""result":{"resourceTemplates":[]}"#,
-        ("prompts/list", _) if is_second => r#""result":{"prompts":[]}"#,
+    let list = ListKind::of(&Method::from_name(method));
+    let listed = match list {
+        Some(ListKind::Tools) => Some(tools(is_second, params.get("cursor").is_some())),
+        Some(list) if is_second => Some(format!(r#"{RESULT}"{}":[]}}"#, list.member())),
+        _ => None,
+    };
+    let text = match (&listed, exchange) {
+        (Some(listed), _) => listed,
         (_, Some(exchange)) if params.get("inputResponses").is_some() => &exchange.retried,
         (_, Some(exchange)) => &exchange.answer,
         _ => NOT_FOUND,
     };
-    let cached =
-        method.ends_with("/list") || method == "resources/read" || method == "server/discover";
+    let cached = list.is_some() || method == "resources/read" || method == "server/discover";
     let text = match (era, text.strip_prefix(RESULT)) {
         (Era::Modern, Some(rest)) if !rest.contains(r#""resultType""#) => {
             let cached = if cached { CACHED } else { "" };
