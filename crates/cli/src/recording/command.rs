@@ -22,6 +22,8 @@ const MODE: u32 = 0o600;
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 /// The time limit for the rest of a recording after Ctrl-C. A second one ends the command at once.
 const REST: Duration = Duration::from_secs(60);
+/// More bytes than the last line of a recording has.
+const TAIL: usize = 1024;
 
 /// Records until Ctrl-C, or until the gateway ends the recording.
 pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result<(), Failure> {
@@ -36,13 +38,10 @@ pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result<(), Failur
     let stream = admin
         .post_streamed("/api/recording", asked.to_string(), "application/x-ndjson")
         .await;
-    let mut stream = match stream {
-        Ok(stream) => stream,
-        Err(failure) => {
-            file.discard();
-            return Err(failure);
-        }
-    };
+    let mut stream = stream.inspect_err(|_| {
+        // An empty file that stays does no harm.
+        let _ = std::fs::remove_file(&args.file);
+    })?;
     let mut interruptions = signal(SignalKind::interrupt())
         .map_err(|error| Failure::other(format!("cannot listen for Ctrl-C: {error}")))?;
     complain(&format!(
@@ -72,24 +71,16 @@ pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result<(), Failur
     Ok(())
 }
 
-/// The file of a recording, which has whole lines.
+/// The file of a recording.
 struct RecordingFile {
     file: File,
     path: std::path::PathBuf,
-    /// The beginning of the next line.
-    rest: Vec<u8>,
-    /// The last line.
-    last: Vec<u8>,
+    /// Its last bytes.
+    tail: Vec<u8>,
 }
 
 impl RecordingFile {
     fn create(path: &Path, force: bool) -> Result<Self, Failure> {
-        let mut options = OpenOptions::new();
-        options.write(true).mode(MODE);
-        match force {
-            true => options.create(true),
-            false => options.create_new(true),
-        };
         let failed = |error: std::io::Error| {
             let hint = match error.kind() {
                 ErrorKind::AlreadyExists => "; --force replaces it",
@@ -97,45 +88,34 @@ impl RecordingFile {
             };
             Failure::usage(format!("cannot write {}: {error}{hint}", path.display()))
         };
+        let mut options = OpenOptions::new();
+        options.write(true).truncate(force).mode(MODE);
+        options.create(force).create_new(!force);
         let file = options.open(path).map_err(failed)?;
         let mode = PermissionsExt::from_mode(MODE);
         file.set_permissions(mode).map_err(failed)?;
-        file.set_len(0).map_err(failed)?;
         Ok(Self {
             file,
             path: path.to_owned(),
-            rest: Vec::new(),
-            last: Vec::new(),
+            tail: Vec::new(),
         })
     }
 
-    /// Removes the file, which has nothing.
-    fn discard(self) {
-        // An empty file that stays does no harm.
-        let _ = std::fs::remove_file(self.path);
-    }
-
-    /// Writes the whole lines that there are with these bytes.
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.rest.extend_from_slice(bytes);
-        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
-            return Ok(());
-        };
-        let rest = self.rest.split_off(end + 1);
-        let whole = std::mem::replace(&mut self.rest, rest);
-        let lines = whole.trim_ascii_end();
-        let last = lines.rsplit(|byte| *byte == b'\n').next();
-        self.last = last.unwrap_or_default().to_vec();
+        self.tail.extend_from_slice(bytes);
+        let excess = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..excess);
         let path = self.path.display();
         self.file
-            .write_all(&whole)
+            .write_all(bytes)
             .map_err(|error| Failure::other(format!("cannot write {path}: {error}")))
     }
 
     /// A sentence about the file.
     fn finish(self) -> String {
         let path = self.path.display();
-        match Line::parse(&String::from_utf8_lossy(&self.last)) {
+        let tail = String::from_utf8_lossy(&self.tail);
+        match Line::parse(tail.lines().last().unwrap_or_default()) {
             Ok(Line::End(End { end, .. })) => {
                 let lost = match end.whole {
                     true => "",
@@ -153,25 +133,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interrupted_file_ends_after_a_whole_line() {
+    fn last_line_tells_how_a_recording_ended() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
         let mut file = RecordingFile::create(&path, false).unwrap();
         assert!(RecordingFile::create(&path, false).is_err());
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, MODE);
-        file.write(b"{\"recording\":1,\"fanlight\":\"\",\"started\":\"\"}\n{\"us\":5,\"si")
+        let head = r#"{"recording":1,"fanlight":"","started":""}"#;
+        file.write(format!("{head}\n{{\"us\":12,\"sid").as_bytes())
             .unwrap();
-        file.write(
-            b"de\":\"client\",\"text\":\"\\\"us\\\":\"}\n{\"us\":9,\"lost\":{}}\n{\"us\":12,\"sid",
-        )
-        .unwrap();
         assert!(file.finish().contains("was cut off"));
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text.lines().count(), 3);
+        let cut_off = crate::recording::Recording::read(&path).unwrap();
+        assert_eq!((cut_off.messages.len(), cut_off.end), (0, None));
         let mut file = RecordingFile::create(&path, true).unwrap();
         let end = r#"{"us":1,"end":{"reason":"size","whole":false,"messages":7}}"#;
-        file.write(format!("{{}}\n{end}\n").as_bytes()).unwrap();
+        for part in [head, "\n", &end[..9], &end[9..], "\n"] {
+            file.write(part.as_bytes()).unwrap();
+        }
         let said = file.finish();
         assert!(
             said.starts_with("7 messages") && said.contains("lost"),

@@ -191,15 +191,14 @@ impl Tap {
         if !self.is_on() {
             return 0;
         }
-        let active = self.active.lock().clone();
-        active
+        self.running()
             .filter(|active| active.selection.has_endpoint(endpoint))
             .map_or(0, |_| fresh_number())
     }
 
     /// Gives a message to the recording, if there is one. Does not wait.
     pub fn capture(&self, captured: Captured) {
-        let active = self.active.lock().clone();
+        let active = self.running();
         if let Some(active) = active.filter(|active| active.selection.keeps(&captured)) {
             active.push(Item::Message(Box::new(captured)));
         }
@@ -207,18 +206,20 @@ impl Tap {
 
     /// Tells the recording, if there is one, a credential that its messages may contain.
     pub fn hide(&self, value: &[u8]) {
-        let active = self.active.lock().clone();
-        if let Some(active) = active {
+        if let Some(active) = self.running() {
             active.push(Item::Secret(Bytes::copy_from_slice(value)));
         }
     }
 
     /// Ends the recording, if there is one. Its reader still gets what was captured.
     pub fn end(&self) {
-        let active = self.active.lock().clone();
-        if let Some(active) = active {
+        if let Some(active) = self.running() {
             active.end();
         }
+    }
+
+    fn running(&self) -> Option<Arc<Active>> {
+        self.active.lock().clone()
     }
 
     /// Starts a recording; `None` while there is one.

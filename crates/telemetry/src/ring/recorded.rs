@@ -182,12 +182,9 @@ impl<'a> Messages<'a> {
         };
         let text = format!(r#"{{"jsonrpc":"2.0",{text}}}"#);
         if let Some(other) = other {
-            // The client gets a question when the gateway passes it on.
-            let mut spans = self.trace.spans.iter();
-            let passed = spans.find(|one| one.parent_span_id == span.span_context.span_id());
-            let at = match passed.filter(|_| is_question && to == To::Client) {
-                Some(passed) => passed.start_time,
-                None => content.at,
+            let at = match is_question && to == To::Client {
+                true => self.passed_on(span.span_context.span_id(), content.at),
+                false => content.at,
             };
             self.add(other, at, to, text.clone());
         }
@@ -201,20 +198,12 @@ impl<'a> Messages<'a> {
         let Some((client, all)) = client.zip(content.json()) else {
             return;
         };
-        // The client gets the questions when the gateway passes them on.
-        let asked = |span: &&SpanData| {
-            span.parent_span_id == caller
-                && span.start_time >= content.at
-                && method_of(span).is_input_request()
-        };
-        let asked = self.trace.spans.iter().filter(asked);
-        let asked = asked.map(|span| span.start_time).min();
         for member in all.members() {
             let (id, body) = (all.slice(member.key), all.slice(member.value));
             let (to, at, rest) = match content.kind {
                 ContentKind::Question => {
                     let rest = String::from_utf8_lossy(body.inner()).into_owned();
-                    (To::Client, asked.unwrap_or(content.at), rest)
+                    (To::Client, self.passed_on(caller, content.at), rest)
                 }
                 ContentKind::Answer => (To::Server, content.at, format!(r#""result":{body}"#)),
                 _ => return,
@@ -222,6 +211,15 @@ impl<'a> Messages<'a> {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},{rest}}}"#);
             self.add(client, at, to, text);
         }
+    }
+
+    /// When the gateway passes on a question, which this span is about, from this time on.
+    fn passed_on(&self, parent: SpanId, from: SystemTime) -> SystemTime {
+        let is_passed =
+            |span: &&SpanData| span.parent_span_id == parent && method_of(span).is_input_request();
+        let passed = self.trace.spans.iter().filter(is_passed);
+        let passed = passed.map(|span| span.start_time);
+        passed.filter(|at| *at >= from).min().unwrap_or(from)
     }
 
     fn add(&mut self, (exchange, span): Call<'a>, at: SystemTime, to: To, text: String) {

@@ -1,6 +1,5 @@
 //! The head of a recording: each server as it is when the recording starts.
 
-use std::collections::HashMap;
 use std::time::SystemTime;
 
 use fanlight_canonical::Endpoint;
@@ -39,43 +38,30 @@ pub(super) async fn head(admin: &Admin, selection: &Selection, started: SystemTi
             continue;
         }
         let opening = gateway.description_of(&name).await.flatten();
-        let texts = lists.each_ref().map(|list| texts_of(list, &name));
-        let digests = lists.each_ref().map(|list| digests_of(list, &name));
+        let each = |of: fn(&Json) -> String| {
+            let [tools, prompts, resources, resource_templates] = lists.each_ref().map(|list| {
+                let entries = list.get(&name).into_iter().flatten();
+                entries.map(|(_, entry)| of(entry)).collect()
+            });
+            Definitions {
+                tools,
+                prompts,
+                resources,
+                resource_templates,
+            }
+        };
         let server = RecordedServer {
             revision: status.revision.map(str::to_owned),
             opening: opening.map(|opening| opening.as_text().to_owned()),
-            definitions: by_kind(texts),
-            digests: by_kind(digests),
+            definitions: each(|entry| entry.as_text().to_owned()),
+            digests: each(|entry| {
+                Definition::of(entry)
+                    .map(|one| one.digest())
+                    .unwrap_or_default()
+            }),
             masked: Vec::new(),
         };
         head.servers.insert(name, server);
     }
     head
-}
-
-/// The entries of all servers.
-type Lists = HashMap<String, Vec<(String, Json)>>;
-
-fn texts_of(list: &Lists, server: &str) -> Vec<String> {
-    let entries = list.get(server).into_iter().flatten();
-    entries
-        .map(|(_, entry)| entry.as_text().to_owned())
-        .collect()
-}
-
-fn digests_of(list: &Lists, server: &str) -> Vec<String> {
-    let digest = |(_, entry): &(String, Json)| Definition::of(entry).map(|one| one.digest());
-    let entries = list.get(server).into_iter().flatten();
-    entries
-        .map(|entry| digest(entry).unwrap_or_default())
-        .collect()
-}
-
-fn by_kind([tools, prompts, resources, resource_templates]: [Vec<String>; 4]) -> Definitions {
-    Definitions {
-        tools,
-        prompts,
-        resources,
-        resource_templates,
-    }
 }

@@ -68,6 +68,7 @@ pub(crate) async fn answer(
     })?;
     let time = asked.time()?;
     let about = asked.about();
+    let largest = asked.max_bytes.unwrap_or(SIZES.0).min(SIZES.1);
     let selection = asked.selection(&admin)?;
     let tap = admin.subject.telemetry.tap().cloned();
     let tap =
@@ -78,7 +79,6 @@ pub(crate) async fn answer(
         let message = "a recording is running already; there can be one at a time";
         Refusal::new(http::StatusCode::CONFLICT, message)
     })?;
-    let largest = asked.max_bytes.unwrap_or(SIZES.0).min(SIZES.1);
     let running = Running {
         ends: tokio::time::Instant::now() + time,
         scribe: Arc::new(Mutex::new(Scribe::new(largest, has_endpoint))),
@@ -157,7 +157,7 @@ impl Asked {
         format!("{servers} at {endpoint}")
     }
 
-    fn selection(&self, admin: &Admin) -> Result<Selection, Refusal> {
+    fn selection(self, admin: &Admin) -> Result<Selection, Refusal> {
         let gateway = &admin.subject.gateway;
         let known = gateway.status();
         let unknown = |name: &&String| !known.iter().any(|(server, _)| server == *name);
@@ -176,12 +176,8 @@ impl Asked {
             return Err(Refusal::unavailable(message));
         }
         Ok(Selection {
-            endpoint: self.endpoint.as_deref().map(Into::into),
-            servers: self
-                .servers
-                .iter()
-                .map(|name| name.as_str().into())
-                .collect(),
+            endpoint: self.endpoint.map(Into::into),
+            servers: self.servers.into_iter().map(Into::into).collect(),
         })
     }
 }
