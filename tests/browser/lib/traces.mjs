@@ -117,6 +117,23 @@ export const traceChecks = {
     await page.waitForFunction(() => [...document.querySelectorAll(".arguments input, .arguments textarea")].some((field) => field.value === "it's 'quoted' $HOME"));
   },
 
+  "a recording is saved with all calls until its end": async (under, fanlight) => {
+    const { page, goTo } = under;
+    await goTo("traces");
+    await page.getByRole("button", { name: "Record", exact: true }).click();
+    const save = page.getByRole("button", { name: "Save recording" });
+    await save.waitFor();
+    await call(fanlight, "echo", { word: "recorded" });
+    const download = page.waitForEvent("download");
+    await save.click();
+    const text = await readFile(await (await download).path(), "utf8");
+    const lines = text.trim().split("\n").map((line) => JSON.parse(line));
+    assert.equal(lines[0].recording, 1);
+    assert.ok(lines.some((line) => line.side === "client" && line.text.includes("recorded")), text);
+    assert.deepEqual(lines.at(-1).end, { reason: "interrupted", whole: true, messages: lines.length - 2 });
+    await page.getByRole("button", { name: "Record", exact: true }).waitFor();
+  },
+
   "content is kept for a time that an operator asks for": async (under, fanlight) => {
     const { page, goTo, accessible } = under;
     await call(fanlight, "quiet__echo", { word: "unseen" });
