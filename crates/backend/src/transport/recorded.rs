@@ -19,11 +19,12 @@ impl TransportContext {
     /// facts to those that all messages of the connection share.
     #[inline]
     pub(crate) fn record(&self, text: &Bytes, describe: impl FnOnce(Captured) -> Captured) {
-        let Some(tap) = self.telemetry.tap() else {
-            return;
-        };
-        let name = self.name.clone();
-        let line = Captured::line(Party::Server { name }, self.number, text.clone());
-        tap.capture(describe(line));
+        if let Some(tap) = self.telemetry.tap() {
+            tap.capture(|| {
+                let name = self.name.clone();
+                let peer = Party::Server { name };
+                describe(Captured::line(peer, self.number, text.clone()))
+            });
+        }
     }
 }

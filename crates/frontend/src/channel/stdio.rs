@@ -239,14 +239,16 @@ fn recorded_exchange(settings: &FrontendSettings) -> u64 {
 /// Gives a line of the connection with this number to the recording, if there is one.
 #[inline]
 fn record(settings: &FrontendSettings, connection: u64, text: &Bytes, to: To, exchange: u64) {
-    let Some(tap) = settings.telemetry.tap().filter(|tap| tap.is_on()) else {
+    let Some(tap) = settings.telemetry.tap() else {
         return;
     };
-    let endpoint = settings.endpoint.full_path().into();
-    tap.capture(Captured {
-        exchange,
-        to,
-        ..Captured::line(Party::Client { endpoint }, connection, text.clone())
+    tap.capture(|| {
+        let endpoint = settings.endpoint.full_path().into();
+        Captured {
+            exchange,
+            to,
+            ..Captured::line(Party::Client { endpoint }, connection, text.clone())
+        }
     });
 }
 

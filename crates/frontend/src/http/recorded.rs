@@ -77,15 +77,14 @@ impl RecordedStream {
     /// Gives events to the recording, if there is one.
     #[inline]
     pub(super) fn record(&self, pieces: &[Bytes]) {
-        if !self.tap.is_on() {
-            return;
-        }
-        let mut message = self.message.clone();
-        if message.exchange == 0 {
-            // The stream is older than the recording.
-            message.exchange = message.connection;
-        }
-        message.text = pieces.to_vec();
-        self.tap.capture(message);
+        self.tap.capture(|| {
+            let mut message = self.message.clone();
+            if message.exchange == 0 {
+                // The stream is older than the recording.
+                message.exchange = message.connection;
+            }
+            message.text = pieces.to_vec();
+            message
+        });
     }
 }

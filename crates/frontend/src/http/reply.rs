@@ -276,7 +276,7 @@ impl ReplyBody {
         match self.form {
             Form::Json => {
                 message.text = self.ready.as_slice().to_vec();
-                tap.capture(message);
+                tap.capture(|| message);
             }
             Form::Events => {
                 let stream = RecordedStream::new(tap, message);

@@ -437,7 +437,8 @@ mod tests {
     fn written(scribe: &mut Scribe, all: Vec<Captured>) -> Vec<Message> {
         let tap = Arc::new(Tap::default());
         let captures = tap.start(Selection::default()).unwrap();
-        all.into_iter().for_each(|captured| tap.capture(captured));
+        all.into_iter()
+            .for_each(|captured| tap.capture(|| captured));
         let (text, full) = scribe.lines(captures.take());
         assert_eq!(full, None);
         let text = String::from_utf8(text).unwrap();

@@ -196,8 +196,15 @@ impl Tap {
             .map_or(0, |_| fresh_number())
     }
 
-    /// Gives a message to the recording, if there is one. Does not wait.
-    pub fn capture(&self, captured: Captured) {
+    /// Gives a message to the recording, if there is one; else does not ask for it. Does not wait.
+    #[inline]
+    pub fn capture(&self, message: impl FnOnce() -> Captured) {
+        if self.is_on() {
+            self.keep(message());
+        }
+    }
+
+    fn keep(&self, captured: Captured) {
         let active = self.running();
         if let Some(active) = active.filter(|active| active.selection.keeps(&captured)) {
             active.push(Item::Message(Box::new(captured)));
@@ -371,7 +378,7 @@ mod tests {
             (tap.is_on(), tap.exchange(), tap.exchange_at("/a")),
             (false, 0, 0)
         );
-        tap.capture(captured("/a", Bytes::new()));
+        tap.capture(|| panic!("nothing is recorded"));
         let selection = Selection {
             endpoint: Some("/a".into()),
             servers: vec!["s".into()],
@@ -380,13 +387,13 @@ mod tests {
         assert!(tap.start(selection).is_none() && captures.selection().has_server("s"));
         assert!(tap.exchange_at("/a") > 0 && tap.exchange_at("/b") == 0 && tap.exchange() > 0);
         for endpoint in ["/a", "/b", "/a"] {
-            tap.capture(captured(endpoint, Bytes::from_static(b"x")));
+            tap.capture(|| captured(endpoint, Bytes::from_static(b"x")));
         }
         assert_eq!(captures.take().items.len(), 2);
         // Messages after the end are in no batch.
-        tap.capture(captured("/a", Bytes::new()));
+        tap.capture(|| captured("/a", Bytes::new()));
         tap.end();
-        tap.capture(captured("/a", Bytes::new()));
+        tap.capture(|| captured("/a", Bytes::new()));
         let last = captures.take();
         assert_eq!((last.items.len(), last.is_last), (1, true));
         drop(captures);
@@ -399,7 +406,7 @@ mod tests {
         let captures = tap.start(Selection::default()).unwrap();
         let large = Bytes::from(vec![b'x'; QUEUE.0 / 4]);
         for _ in 0..6 {
-            tap.capture(captured("/", large.clone()));
+            tap.capture(|| captured("/", large.clone()));
         }
         let mut taken = Vec::new();
         for _ in 0..5 {

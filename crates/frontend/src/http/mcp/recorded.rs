@@ -22,7 +22,7 @@ impl Arrived<'_> {
     ) {
         let tap = settings.telemetry.tap();
         let Some(tap) = tap else { return };
-        tap.capture(Captured {
+        tap.capture(|| Captured {
             to: To::Server,
             method: Some("POST"),
             headers: header_texts(&self.head.headers),
