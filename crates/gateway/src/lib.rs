@@ -25,6 +25,7 @@ pub mod pins;
 mod reads;
 mod routing;
 mod search;
+mod subscribed;
 mod tasks;
 mod topology;
 mod uri_places;
@@ -34,6 +35,7 @@ pub mod versions;
 pub use gateway::{Decided, Gateway, GatewaySettings, ListenOperation, Notice, Operation};
 pub use list_kind::{KeptList, ListStore};
 pub use reads::CacheLimits;
+pub use subscribed::SessionSubscriptions;
 pub use tasks::{CommonTask, CommonTaskOwners};
 pub use topology::{
     ApprovalSettings, ArgumentRule, BackendEntry, BackendId, ByteLimits, Canary, DefinitionMember,

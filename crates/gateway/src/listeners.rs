@@ -1,22 +1,14 @@
 //! The clients that listen, and how their listening survives a change of the topology.
 //!
 //! After a replacement each listener is set up with the new servers before its old subscriptions
-//! end. Subscriptions that legacy clients made by `resources/subscribe` are made again, because the
-//! server that knew of one may be gone.
+//! end.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use fanlight_canonical::{
-    Backoff, Call, CallContext, Interest, KEPT_PARAMS, Listen, Listening, Parent, RetryDelays,
-    ServerMessages, SessionKey,
-};
-use fanlight_protocol::json::{Json, ObjectBuilder};
+use fanlight_canonical::{Backoff, Interest, Listen, Listening, RetryDelays};
 use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::{Method, RpcError};
-use futures_util::StreamExt as _;
-use futures_util::stream;
-use parking_lot::Mutex;
+use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 use tracing::debug;
 
@@ -166,128 +158,5 @@ impl Listeners {
         let honoured = listening.honoured.clone();
         listener.install(view.topology().number(), listening);
         Ok((honoured, is_whole))
-    }
-}
-
-/// The resources that sessions have subscribed to with `resources/subscribe`.
-pub(crate) struct SessionSubscriptions {
-    /// The most subscriptions that are remembered. Further ones end with their server.
-    limit: usize,
-    sessions: Mutex<Sessions>,
-}
-
-#[derive(Default)]
-struct Sessions {
-    by_key: HashMap<SessionKey, Subscribed>,
-    count: usize,
-}
-
-struct Subscribed {
-    context: Arc<CallContext>,
-    /// The parameters of each subscribing request, by URI.
-    resources: HashMap<Box<str>, Json>,
-}
-
-/// A request of a session that changes its subscriptions once it has succeeded.
-pub(crate) struct SubscriptionRequest {
-    context: Arc<CallContext>,
-    session: SessionKey,
-    uri: Box<str>,
-    /// `None` if the request ends a subscription.
-    params: Option<Json>,
-}
-
-impl SubscriptionRequest {
-    /// The change that a call makes, which subscribes or unsubscribes.
-    pub(crate) fn of(call: &Call, is_new: bool) -> Option<Self> {
-        let (session, params) = (call.context.session()?, call.params.as_ref()?);
-        let uri: Box<str> = params.get("uri")?.as_str()?.into();
-        let params = is_new.then(|| kept_params(params, &uri));
-        Some(Self {
-            context: Arc::clone(&call.context),
-            session,
-            uri,
-            params,
-        })
-    }
-}
-
-/// The parameters to subscribe with again. Of long ones only the URI is kept, which is what matters.
-fn kept_params(params: &Json, uri: &str) -> Json {
-    if params.bytes().len() <= KEPT_PARAMS {
-        return params.detached();
-    }
-    ObjectBuilder::new().string("uri", uri).finish()
-}
-
-impl SessionSubscriptions {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            sessions: Mutex::default(),
-        }
-    }
-
-    /// Records that the request has succeeded.
-    pub(crate) fn note(&self, request: SubscriptionRequest) {
-        let SubscriptionRequest {
-            context,
-            session,
-            uri,
-            params,
-        } = request;
-        let mut sessions = self.sessions.lock();
-        let Sessions { by_key, count } = &mut *sessions;
-        match params {
-            Some(params) if *count < self.limit => {
-                let subscribed = by_key.entry(session).or_insert_with(|| Subscribed {
-                    // The request's span ends with the request.
-                    context: Arc::new(CallContext {
-                        trace: Parent::default(),
-                        ..(*context).clone()
-                    }),
-                    resources: HashMap::new(),
-                });
-                *count += usize::from(subscribed.resources.insert(uri, params).is_none());
-            }
-            Some(_) => debug!("subscription of a session not remembered: there are too many"),
-            None => {
-                let Some(subscribed) = by_key.get_mut(&session) else {
-                    return;
-                };
-                *count -= usize::from(subscribed.resources.remove(&uri).is_some());
-                if subscribed.resources.is_empty() {
-                    by_key.remove(&session);
-                }
-            }
-        }
-    }
-
-    /// Forgets a session that has ended.
-    pub(crate) fn end(&self, session: SessionKey) {
-        let mut sessions = self.sessions.lock();
-        if let Some(ended) = sessions.by_key.remove(&session) {
-            sessions.count -= ended.resources.len();
-        }
-    }
-
-    /// The requests that make all subscriptions again.
-    pub(crate) fn requests(&self) -> Vec<Call> {
-        let sessions = self.sessions.lock();
-        let all = sessions.by_key.values().flat_map(|subscribed| {
-            subscribed.resources.values().map(|params| Call {
-                method: Method::Subscribe,
-                params: Some(params.clone()),
-                context: Arc::clone(&subscribed.context),
-                messages: ServerMessages::discard(),
-            })
-        });
-        all.collect()
-    }
-
-    /// Whether the session is still subscribed to anything.
-    pub(crate) fn has(&self, session: SessionKey) -> bool {
-        let sessions = self.sessions.lock();
-        sessions.by_key.contains_key(&session)
     }
 }

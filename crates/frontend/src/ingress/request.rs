@@ -3,18 +3,17 @@
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
-    AuditFacts, CallContext, Caller, Decidable, Detail, LONGEST_URI, ServerMessages,
-    ServerSessions, SessionRequest, Unresolved,
+    AuditFacts, CallContext, Caller, Decidable, Detail, LONGEST_URI, ServerSessions,
+    SessionRequest, Unresolved,
 };
 use fanlight_gateway::Operation;
 use fanlight_protocol::capability::can_be_asked;
-use fanlight_protocol::json::{ObjectBuilder, Value};
+use fanlight_protocol::json::Value;
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::param_header::MAX_MIRRORED;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code, input};
 use fanlight_telemetry::{Network, ServerSpan};
-use futures_util::{StreamExt as _, stream};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
@@ -41,10 +40,6 @@ use crate::suspended::{
 };
 use crate::trace::client_name;
 use crate::validity::RequestValidity;
-
-/// The maximum number of subscriptions of one session that are restored at the same time. A
-/// constant: one silent server delays few others, and no server gets all requests at once.
-const SUBSCRIBING_AT_ONCE: usize = 32;
 
 /// Bytes of a legacy client's capabilities, and of its `clientInfo`, that are kept.
 const MAX_DESCRIPTION: usize = 128 << 10;
@@ -424,10 +419,6 @@ impl<T: Transport> Receiving<'_, T> {
             .and_then(|session| session.session.client_info());
         span.set_client(|| client_name(info, &self.origin.identity));
         let own_answer = legacy::own_answer(revision, &request.method, params);
-        let size = request
-            .params
-            .as_ref()
-            .map_or(0, |params| params.bytes().len());
         let (stream, permit): (Responses, _) = match (own_answer, &session) {
             (None, Some(session)) => {
                 let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
@@ -436,9 +427,8 @@ impl<T: Transport> Receiving<'_, T> {
                 let admitted = Admitted { operation, gates };
                 let noted = match parsed.request.method {
                     Method::SetLogLevel => Some(Noted::LogLevel(session.session.log_level())),
-                    _ => {
-                        note_subscription(&session.session, parsed, size)?.map(Noted::Subscription)
-                    }
+                    _ => note_subscription(&session.session, parsed, &admitted.operation)?
+                        .map(Noted::Subscription),
                 };
                 let call = self
                     .legacy_call(session, parsed, named, admitted)
@@ -791,39 +781,6 @@ impl Ingress {
             ..context
         }
     }
-
-    /// Restores the session's subscriptions in requests with this context, as far as the client
-    /// still may subscribe.
-    pub(crate) fn subscribe_again(
-        &self,
-        session: &ActiveSession,
-        context: CallContext,
-    ) -> impl Future<Output = ()> + Send + use<> {
-        let (core, settings) = (Arc::clone(&self.core), Arc::clone(&self.settings));
-        let uris = session.session.subscriptions();
-        let again = Arc::new((core, settings, session.clone(), context));
-        let subscribe = move |uri: String| {
-            let again = Arc::clone(&again);
-            async move {
-                let (core, settings, session, context) = &*again;
-                if !session.session.has_subscription(&uri) {
-                    return;
-                }
-                let params = ObjectBuilder::new().string("uri", &uri).finish();
-                let request = Unresolved {
-                    method: Method::Subscribe,
-                    params: Some(params),
-                    context: Arc::new(context.clone()),
-                };
-                let mut operation = core.resolve(request, Detail::Known).await;
-                match gates::decide_for(settings, &context.caller, &operation) {
-                    Ok(()) => drop(core.run(&mut operation, ServerMessages::discard()).await),
-                    Err(_) => session.session.forget_subscription(&uri),
-                }
-            }
-        };
-        stream::iter(uris).for_each_concurrent(SUBSCRIBING_AT_ONCE, subscribe)
-    }
 }
 
 /// The context of a client without a session.
@@ -907,12 +864,12 @@ fn answered_without_running(gates: Gates, response: Response) -> Responses {
     Box::new(Answered::new(response))
 }
 
-/// Counts the memory of a subscription whose parameters have this size; returns its URI if it is
-/// new. It is noted before the server gets the request, since the server may send messages at once.
+/// Counts the memory of the subscription that a request makes; returns its URI if it is new. It is
+/// noted before the server gets the request, since the server may send messages at once.
 fn note_subscription(
     session: &Session,
     parsed: &ParsedRequest,
-    size: usize,
+    operation: &Operation,
 ) -> Result<Option<Box<str>>, Box<Refusal>> {
     let ParsedRequest {
         request, params, ..
@@ -922,7 +879,7 @@ fn note_subscription(
         _ => None,
     };
     let Some(uri) = uri else { return Ok(None) };
-    match session.note_subscription(&uri, size) {
+    match session.note_subscription(operation.context(), &uri, operation.params()) {
         Ok(is_new) => Ok(is_new.then(|| uri.into())),
         Err(_) if uri.len() > LONGEST_URI => {
             let error = RpcError::new(code::INVALID_PARAMS, "the URI is too long");

@@ -6,7 +6,6 @@ mod server_requests;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -59,8 +58,6 @@ pub(crate) struct Session {
     /// The server sessions that another replica continues after a take-over; `None` if none can
     /// take the session over.
     server_sessions: Option<Arc<ServerSessions>>,
-    /// The resources that the client has subscribed to, with their bytes in all tables.
-    subscriptions: Mutex<BTreeMap<String, Reservation>>,
     /// Whether the session was taken over, so the client may have missed messages.
     pub(crate) was_moved: bool,
     counted: Mutex<Option<SessionCount>>,
@@ -114,7 +111,6 @@ impl Session {
             on_record: Mutex::default(),
             is_lost: AtomicBool::new(false),
             server_sessions: None,
-            subscriptions: Mutex::default(),
             was_moved: false,
             counted: Mutex::default(),
             core: Arc::clone(core),
@@ -140,7 +136,8 @@ impl Session {
         self.opened_as = opened_as.unwrap_or(self.opened_as);
         self.set_log_level(log_level);
         for uri in subscriptions {
-            if self.note_subscription(&uri, 0).is_err() {
+            let context = self.context(false);
+            if self.note_subscription(&context, &uri, None).is_err() {
                 tracing::warn!(
                     "subscription of a session that was taken over is lost: no memory is left"
                 );
@@ -338,39 +335,35 @@ impl Session {
         }
     }
 
-    /// Notes a resource that the client subscribes to, in a request with this many bytes of
+    /// Notes a resource that the client subscribes to, in a request with this context and these
     /// parameters; returns whether it is new.
-    pub(crate) fn note_subscription(&self, uri: &str, params: usize) -> Result<bool, Spent> {
-        let bytes = SUBSCRIPTION + 4 * uri.len() + 2 * params.min(KEPT_PARAMS);
+    pub(crate) fn note_subscription(
+        &self,
+        context: &CallContext,
+        uri: &str,
+        params: Option<&Json>,
+    ) -> Result<bool, Spent> {
+        let size = params.map_or(0, |params| params.bytes().len());
+        let bytes = SUBSCRIPTION + 4 * uri.len() + 2 * size.min(KEPT_PARAMS);
         let memory = self.memory.another(bytes)?;
-        Ok(self
-            .subscriptions
-            .lock()
-            .insert(uri.to_owned(), memory)
-            .is_none())
+        Ok(self.core.subscribed.add(context, uri, params, memory))
     }
 
     /// Notes that the client is not subscribed to a resource.
     pub(crate) fn forget_subscription(&self, uri: &str) {
-        self.subscriptions.lock().remove(uri);
-    }
-
-    /// Whether a subscription of the client to this resource is noted.
-    pub(crate) fn has_subscription(&self, uri: &str) -> bool {
-        self.subscriptions.lock().contains_key(uri)
+        self.core.subscribed.remove(self.key, uri);
     }
 
     /// The resources that the client has subscribed to, as far as a record has room for them.
     pub(crate) fn subscriptions(&self) -> Vec<String> {
         let mut room = MOST_SUBSCRIBED;
-        let subscriptions = self.subscriptions.lock();
-        let uris = subscriptions.keys();
+        let uris = self.core.subscribed.of(self.key).into_iter();
         let fitting = uris.take_while(|uri| {
             let rest = room.checked_sub(uri.len());
             room = rest.unwrap_or_default();
             rest.is_some()
         });
-        fitting.cloned().collect()
+        fitting.collect()
     }
 
     /// Counts the session in the metrics until it ends.
@@ -461,7 +454,7 @@ impl Session {
                 .iter()
                 .for_each(|sessions| sessions.end(is_ours.clone()));
         }
-        self.subscriptions.lock().clear();
+        self.core.subscribed.end(self.key);
         self.running.cancel_all();
     }
 

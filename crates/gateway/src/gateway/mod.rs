@@ -24,11 +24,12 @@ use tokio_util::sync::DropGuard;
 use crate::catalogue::{ListKind, ListWatcher, as_shown, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys};
 use crate::fault;
-use crate::listeners::{Listeners, SessionSubscriptions, SubscriptionRequest};
+use crate::listeners::Listeners;
 use crate::listening::Concerned;
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target};
+use crate::subscribed::SessionSubscriptions;
 use crate::tasks::{self, CommonTaskOwners, Tasks, offered};
 use crate::topology::{
     BackendEntry, CurrentTopology, EndpointEntry, ListLimits, Member, NamingPolicy, Topology, View,
@@ -69,9 +70,6 @@ const HANDED_OUT: usize = 10_000;
 /// have is refused.
 const OPEN_APPS: Duration = Duration::from_secs(3600);
 
-/// Resource subscriptions of sessions that are remembered, so that they survive a change of the servers.
-const SUBSCRIPTIONS: usize = 10_000;
-
 /// The target of a request, once it has been found.
 type FoundTarget = Option<Box<Result<Target, RpcError>>>;
 
@@ -84,7 +82,8 @@ pub struct Gateway {
     handed_out: Arc<HandedOut>,
     notices: Notices,
     listeners: Arc<Listeners>,
-    subscribed: Arc<SessionSubscriptions>,
+    /// The subscriptions of clients' sessions.
+    pub subscribed: SessionSubscriptions,
     seal: CursorSeal,
     identity: Arc<Json>,
     _ends_tasks: DropGuard,
@@ -127,7 +126,7 @@ impl Gateway {
             handed_out,
             notices,
             listeners,
-            subscribed: Arc::new(SessionSubscriptions::new(SUBSCRIPTIONS)),
+            subscribed: SessionSubscriptions::default(),
             seal,
             identity: Arc::new(settings.identity),
             _ends_tasks,
@@ -385,11 +384,6 @@ impl Gateway {
             context,
             messages,
         };
-        let subscription = match call.method {
-            Method::Subscribe => SubscriptionRequest::of(&call, true),
-            Method::Unsubscribe => SubscriptionRequest::of(&call, false),
-            _ => None,
-        };
         let guarded = view
             .transparent()
             .filter(|only| Tasks::guard(&call.context, &call.method, only))
@@ -424,18 +418,12 @@ impl Gateway {
             )
             .await;
         }
-        match (answer, subscription) {
-            (Ok(response), Some(request)) if !response.is_error() => {
-                self.subscribed.note(request);
-                response
-            }
-            (answer, _) => answer.unwrap_or_else(|error| {
-                Response::from_error(&fault::as_client_is_told(
-                    error,
-                    &request.context.capabilities,
-                ))
-            }),
-        }
+        answer.unwrap_or_else(|error| {
+            Response::from_error(&fault::as_client_is_told(
+                error,
+                &request.context.capabilities,
+            ))
+        })
     }
 
     /// The endpoint at this path of an HTTP request; `None` if there is none.

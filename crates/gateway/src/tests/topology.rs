@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Caller, Interest, Principal, SessionKey};
+use fanlight_canonical::{Call, CallContext, Caller, Interest, Principal, SessionKey};
 use fanlight_protocol::Method;
 use fanlight_protocol::subscription::Lists;
 use futures_util::poll;
@@ -379,7 +379,7 @@ async fn session_is_subscribed_again_at_the_backend_that_replaces_another() {
             caller: Caller::session_of(Principal::anonymous(), SessionKey(session)),
             ..(*CallContext::internal()).clone()
         };
-        fanlight_canonical::Call {
+        Call {
             context: Arc::new(context),
             ..call(method, Some(r#"{"uri":"x://1"}"#))
         }
@@ -397,7 +397,10 @@ async fn session_is_subscribed_again_at_the_backend_that_replaces_another() {
         c.answer(request, answer);
     }
     scene.backends[0].answer("resources/unsubscribe", subscribed);
+    let subscriptions = &scene.gateway.subscribed;
     for session in 1..=3 {
+        let Call { context, .. } = subscribe(session, "resources/subscribe");
+        assert!(subscriptions.add(&context, "x://1", None, ()));
         assert!(
             !scene
                 .gateway
@@ -413,6 +416,7 @@ async fn session_is_subscribed_again_at_the_backend_that_replaces_another() {
             .await
             .is_error()
     );
+    subscriptions.remove(SessionKey(1), "x://1");
     scene.gateway.end_session(SessionKey(2));
     scene.replace_a_by(&c).await;
     rest().await;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{Keeper, ProcessRun};
+use fanlight_gateway::Operation;
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Endpoint;
+use crate::gates;
 use crate::ingress::Origin;
 use crate::session::archive::{ArchivedSession, OnRecord, TakenOver};
 use crate::streams::{ActiveSession, SessionStreams};
@@ -209,15 +211,19 @@ impl Endpoint {
         origin: &Origin<'_>,
     ) -> impl Future<Output = ()> + Send + use<> {
         let (core, policy) = (Arc::clone(&self.ingress.core), Arc::clone(&self.policy));
-        let context = self.ingress.context_again(&session, origin);
-        let subscribing = self.ingress.subscribe_again(&session, context.clone());
+        let context = Arc::new(self.ingress.context_again(&session, origin));
+        let (settings, caller) = (Arc::clone(&self.ingress.settings), context.caller.clone());
+        // As far as the client still may subscribe.
+        let is_permitted =
+            move |operation: &Operation| gates::decide_for(&settings, &caller, operation).is_ok();
+        let subscribing = core.subscribe_again(Some(Arc::clone(&context)), is_permitted);
         async move {
             if session.session.is_at_servers() {
                 // This precedes any message in the servers' sessions.
                 session.session.write_record().await;
             }
             // Servers continue the sessions that another replica opened at them.
-            core.continue_session(&Arc::new(context));
+            core.continue_session(&context);
             if !session.session.subscriptions().is_empty() {
                 let _ = session.listen_in_background(&core, &policy);
                 subscribing.await;
