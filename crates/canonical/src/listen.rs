@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use fanlight_protocol::json::union;
 use fanlight_protocol::subscription::{self, Lists};
 use fanlight_protocol::{Json, Notification};
 
@@ -48,6 +49,18 @@ impl Interest {
     /// Whether it contains only changes of lists and messages to the session.
     pub fn is_about_lists_and_session(&self) -> bool {
         self.uris.is_empty() && self.tasks.is_empty() && self.unknown.is_none()
+    }
+
+    /// Adds what another server or connection honours.
+    pub fn extend(&mut self, other: Self) {
+        self.lists = self.lists | other.lists;
+        self.uris.extend(other.uris);
+        self.tasks.extend(other.tasks);
+        self.session |= other.session;
+        self.unknown = match (self.unknown.take(), other.unknown) {
+            (Some(all), Some(one)) => Some(union(&all, &one)),
+            (all, one) => all.or(one),
+        };
     }
 
     /// The interest that a server's filter of `subscriptions/listen` expresses.

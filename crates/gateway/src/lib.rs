@@ -17,7 +17,6 @@ pub mod fault;
 mod fit;
 mod gateway;
 mod list_kind;
-mod listeners;
 mod listening;
 pub mod merge;
 mod notices;

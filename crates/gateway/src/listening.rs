@@ -1,45 +1,185 @@
-//! Listens to several servers on behalf of clients.
+//! The clients that listen. After a replacement of the topology each is set up with the new servers
+//! before its old subscriptions end.
 //!
 //! The gateway announces changes of lists itself. For everything else each server concerned gets
 //! one subscription. Its messages go directly to the client, except that resources are renamed if
 //! the client knows them by another name.
 
 use std::collections::{HashMap, HashSet};
+use std::future::ready;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    Interest, Listen, Listening, ListeningGuard, PolicyAction, ServerMessage, ServerMessages,
+    Backoff, Interest, Listen, Listening, PolicyAction, RetryDelays, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::subscription::Lists;
-use fanlight_protocol::{Method, Notification};
-use futures_util::StreamExt as _;
+use fanlight_protocol::{Method, Notification, RpcError};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, timeout, timeout_at};
+use futures_util::{StreamExt as _, stream};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::debug;
 
-use crate::catalogue::{Change, ListWatcher};
+use crate::catalogue::{Change, ListWatcher, Listener};
 use crate::routing::{self, Lookup, Place};
 use crate::tasks::Tasks;
-use crate::topology::{BackendId, Filtered, View};
+use crate::topology::{BackendId, Filtered, Topology, View};
 use crate::uris::HandedOut;
 
-/// The parts of the gateway that messages to a listening client concern.
-pub(crate) struct Concerned {
+/// How many listeners are set up again at the same time. No option: the limit spares servers, and
+/// other listeners wait.
+const AT_ONCE: usize = 64;
+
+/// Listens for clients; has the parts of the gateway that messages to them concern.
+pub(crate) struct Listeners {
     pub(crate) lists: Arc<ListWatcher>,
     pub(crate) handed_out: Arc<HandedOut>,
     pub(crate) tasks: Arc<Tasks>,
 }
 
+impl Listeners {
+    /// Listens as `view` permits until the result is dropped, even if the topology changes
+    /// meanwhile.
+    pub(crate) async fn listen(
+        self: &Arc<Self>,
+        listen: Listen,
+        view: &View,
+    ) -> Result<Listening, RpcError> {
+        let registration = self.lists.announcer.register(listen);
+        let (honoured, _) = self.set_up(&registration.listener, view).await?;
+        // A replacement in the meantime did not see this listener.
+        let current = self.lists.topology();
+        if current.number() != view.topology().number() {
+            let only = vec![Arc::clone(&registration.listener)];
+            self.lists
+                .spawn(Arc::clone(self).set_up_again(only, current, ready(())));
+        }
+        Ok(Listening::new(honoured, registration))
+    }
+
+    /// Sets up listeners with the servers of `topology`, which is now the current one, then runs
+    /// `then`. Retries listeners that fail or are incomplete while it is the current one.
+    pub(crate) async fn set_up_again(
+        self: Arc<Self>,
+        mut listeners: Vec<Arc<Listener>>,
+        topology: Arc<Topology>,
+        then: impl Future<Output = ()>,
+    ) {
+        let (mut backoff, number) = (Backoff::new(RetryDelays::LISTEN), topology.number());
+        listeners = self.incomplete(listeners, topology).await;
+        then.await;
+        while !listeners.is_empty() {
+            sleep(backoff.next_delay()).await;
+            let topology = self.lists.topology();
+            if topology.number() != number {
+                return;
+            }
+            listeners = self.incomplete(listeners, topology).await;
+        }
+    }
+
+    /// Sets up listeners with the servers of `topology`. Returns those that failed or are
+    /// incomplete.
+    async fn incomplete(
+        &self,
+        listeners: Vec<Arc<Listener>>,
+        topology: Arc<Topology>,
+    ) -> Vec<Arc<Listener>> {
+        let topology = &topology;
+        let set_up = stream::iter(listeners).map(|listener| async move {
+            if !listener.is_open() || self.lists.topology().number() != topology.number() {
+                return None;
+            }
+            let view = View::of(Arc::clone(topology), &listener.listen.context);
+            match self.set_up(&listener, &view).await {
+                Ok((_, is_whole)) => (!is_whole).then_some(listener),
+                Err(RpcError { message, .. }) => {
+                    debug!(
+                        error = message,
+                        "listening of a client interrupted by a change of the servers"
+                    );
+                    Some(listener)
+                }
+            }
+        });
+        set_up
+            .buffer_unordered(AT_ONCE)
+            .filter_map(ready)
+            .collect()
+            .await
+    }
+
+    /// Listens to the servers that `view` shows. Returns the honoured interest, and whether all
+    /// servers concerned have answered.
+    async fn set_up(&self, listener: &Listener, view: &View) -> Result<(Interest, bool), RpcError> {
+        let Self { lists, tasks, .. } = self;
+        let listen = &listener.listen;
+        // Under any policy, updates are decided on one by one, since it may change.
+        let only = view.transparent().filter(|_| view.all_rights().is_none());
+        // Before a server is asked, so that no change is missed meanwhile. Announcements of the
+        // only server pass unchanged.
+        listener.hear(|hearing| {
+            hearing.reader = view.reader().cloned();
+            hearing.announced = match only {
+                Some(_) => Lists::default(),
+                None => listen.interest.lists,
+            };
+            hearing.heard.take_if(|_| only.is_some());
+        });
+        let (listening, is_whole) = match only {
+            Some(only) => {
+                let mut listen = listen.clone();
+                if Tasks::guard(&listen.context, &Method::Listen, only) {
+                    listen = tasks.of_client(view, listen).await;
+                }
+                // Kept results of resources that have changed are dropped.
+                listen.messages =
+                    lists.noting(only.id, None, &listen.messages, |_, message| Some(message));
+                let listening = only.client.listen(listen).await;
+                let refused = |error| view.no_answer(only.id, &error);
+                (listening.map_err(refused)?, true)
+            }
+            None => {
+                lists.begin();
+                let owners = tasks
+                    .owners_of(view, &listen.context, &listen.interest.tasks)
+                    .await;
+                for change in listen.interest.lists.changes() {
+                    let catalogues = lists.catalogues.changed_by(change);
+                    catalogues.for_each(|catalogue| catalogue.begin(view.topology()));
+                }
+                let request = ListenRequest {
+                    view,
+                    gateway: self,
+                    listen,
+                    owners,
+                    deadline: Instant::now() + view.limits().timeout,
+                };
+                let (announced, (mut listening, heard, is_whole)) =
+                    tokio::join!(request.lists(), request.others());
+                listening.honoured.lists = announced;
+                listener.hear(|hearing| {
+                    hearing.announced = announced;
+                    hearing.heard = Some(heard);
+                });
+                (listening, is_whole)
+            }
+        };
+        let honoured = listening.honoured.clone();
+        listener.install(view.topology().number(), listening);
+        Ok((honoured, is_whole))
+    }
+}
+
 /// A client's request to listen, to be answered before `deadline`.
 struct ListenRequest<'a> {
     view: &'a View,
-    gateway: &'a Concerned,
+    gateway: &'a Listeners,
     listen: &'a Listen,
     /// The servers that have the tasks in the interest, as far as Fanlight knows.
-    owners: &'a HashMap<Arc<str>, BackendId>,
+    owners: HashMap<Arc<str>, BackendId>,
     deadline: Instant,
 }
 
@@ -49,41 +189,6 @@ struct BackendSubscription {
     interest: Interest,
     /// The client's names for the resources in `interest`.
     names: HashMap<Arc<str>, Arc<str>>,
-}
-
-/// The outcome of listening to all servers.
-pub(crate) struct ListeningToAll {
-    pub(crate) honoured: Interest,
-    /// The servers whose messages go directly to the client.
-    pub(crate) heard: HashSet<BackendId>,
-    pub(crate) guards: Vec<ListeningGuard>,
-    /// Whether all servers concerned have answered.
-    pub(crate) is_whole: bool,
-}
-
-/// Listens to all servers for a client, waiting for each no longer than for a list. `owners` are
-/// the servers that have the tasks in the interest, as far as Fanlight knows.
-pub(crate) async fn to_all(
-    view: &View,
-    gateway: &Concerned,
-    listen: &Listen,
-    owners: &HashMap<Arc<str>, BackendId>,
-) -> ListeningToAll {
-    let deadline = Instant::now() + view.limits().timeout;
-    for change in listen.interest.lists.changes() {
-        let catalogues = gateway.lists.catalogues.changed_by(change);
-        catalogues.for_each(|catalogue| catalogue.begin(view.topology()));
-    }
-    let request = ListenRequest {
-        view,
-        gateway,
-        listen,
-        owners,
-        deadline,
-    };
-    let (lists, mut all) = tokio::join!(request.lists(), request.others());
-    all.honoured.lists = lists;
-    all
 }
 
 impl ListenRequest<'_> {
@@ -113,59 +218,39 @@ impl ListenRequest<'_> {
         found.into_iter().flatten().collect()
     }
 
-    /// Listens for everything except changes of lists.
-    async fn others(&self) -> ListeningToAll {
+    /// Listens for everything except changes of lists, waiting for each server no longer than for a
+    /// list. Also returns the servers whose messages go directly to the client, and whether all
+    /// servers concerned have answered.
+    async fn others(&self) -> (Listening, HashSet<BackendId>, bool) {
         let subscriptions = self.subscriptions().await;
         let asked = subscriptions
             .into_iter()
             .map(|(backend, subscription)| self.listen_to(backend, subscription));
-        let mut honoured = Interest::default();
-        let (mut names, mut tasks, mut listenings) = (HashSet::new(), HashSet::new(), Vec::new());
+        let (mut honoured, mut listenings) = (Interest::default(), Vec::new());
         let (mut failed, mut heard) = (HashSet::new(), HashSet::new());
         for (backend, listened) in join_all(asked).await {
-            let Some((subscription, listening)) = listened else {
+            let Some((subscription, mut listening)) = listened else {
                 failed.insert(backend);
                 continue;
             };
-            let Interest {
-                uris,
-                tasks: owned,
-                session,
-                unknown,
-                ..
-            } = &listening.honoured;
-            names.extend(
-                uris.iter()
-                    .filter_map(|uri| subscription.names.get(uri))
-                    .cloned(),
-            );
-            tasks.extend(owned.iter().cloned());
-            honoured.session |= *session;
-            honoured.unknown = match (honoured.unknown.take(), unknown) {
-                (Some(all), Some(one)) => Some(fanlight_protocol::json::union(&all, one)),
-                (all, one) => all.or_else(|| one.clone()),
-            };
             if !listening.honoured.is_empty() {
+                let mut part = std::mem::take(&mut listening.honoured);
+                let named = |uri: &Arc<str>| subscription.names.get(uri).cloned();
+                part.uris = part.uris.iter().filter_map(named).collect();
+                honoured.extend(part);
                 listenings.push(listening.into_guard());
                 heard.insert(backend);
             }
         }
-        let ordered = |wanted: &[Arc<str>], some: &HashSet<Arc<str>>| -> Vec<_> {
-            wanted
-                .iter()
-                .filter(|name| some.contains(*name))
-                .cloned()
-                .collect()
-        };
-        honoured.uris = ordered(&self.listen.interest.uris, &names);
-        honoured.tasks = ordered(&self.listen.interest.tasks, &tasks);
+        let names = |some: &[Arc<str>]| some.iter().cloned().collect::<HashSet<_>>();
+        let (uris, tasks) = (names(&honoured.uris), names(&honoured.tasks));
+        let wanted = &self.listen.interest;
+        (honoured.uris, honoured.tasks) = (wanted.uris.clone(), wanted.tasks.clone());
+        honoured.uris.retain(|uri| uris.contains(uri));
+        honoured.tasks.retain(|task| tasks.contains(task));
         self.listen.context.trace.partial_failures(failed.len());
-        ListeningToAll {
-            honoured,
-            heard,
-            guards: listenings,
-            is_whole: failed.is_empty(),
-        }
+        let listening = Listening::new(honoured, listenings.into_boxed_slice());
+        (listening, heard, failed.is_empty())
     }
 
     /// Listens to one server; `None` if that fails.
@@ -182,17 +267,19 @@ impl ListenRequest<'_> {
             context: Arc::clone(&self.listen.context),
             messages: self.renaming(backend, &subscription),
         });
-        match timeout_at(self.deadline, asked).await {
-            Ok(Ok(listening)) => return (backend, Some((subscription, listening))),
-            Ok(Err(error)) => {
-                debug!(backend = member.name(), %error, "a client cannot listen to this server");
+        let listening = match timeout_at(self.deadline, asked).await {
+            Ok(Ok(listening)) => Some((subscription, listening)),
+            failed => {
+                let error = failed.ok().and_then(Result::err);
+                debug!(
+                    backend = member.name(),
+                    ?error,
+                    "a client cannot listen to this server"
+                );
+                None
             }
-            Err(_) => debug!(
-                backend = member.name(),
-                "this server did not answer a client that listens"
-            ),
-        }
-        (backend, None)
+        };
+        (backend, listening)
     }
 
     /// The subscriptions to make, and at which servers. A server gets several only if the client
@@ -207,7 +294,7 @@ impl ListenRequest<'_> {
                 interest, context, ..
             },
         } = self;
-        let Concerned {
+        let Listeners {
             lists, handed_out, ..
         } = gateway;
         let lookup = Lookup {
@@ -291,7 +378,7 @@ impl ListenRequest<'_> {
         // Most listeners name nothing, and each has one of these channels per server.
         let names = (!subscription.names.is_empty()).then(|| Box::new(subscription.names.clone()));
         let is_session = subscription.interest.session;
-        let Concerned {
+        let Listeners {
             lists,
             handed_out,
             tasks,

@@ -5,22 +5,12 @@
 //! take-over, and when a server has left, because that server knew of some.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use fanlight_canonical::{
-    CallContext, Detail, KEPT_PARAMS, Parent, ServerMessages, SessionKey, Unresolved,
-};
+use fanlight_canonical::{CallContext, KEPT_PARAMS, Parent, SessionKey, Unresolved};
 use fanlight_protocol::Method;
 use fanlight_protocol::json::{Json, ObjectBuilder};
-use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
-use tracing::debug;
-
-use crate::gateway::{Gateway, Operation};
-
-/// How many subscriptions are made again at the same time. No option: the limit spares servers, and
-/// a reload is complete once all are made.
-const AT_ONCE: usize = 32;
 
 /// The subscriptions of all sessions.
 #[derive(Default)]
@@ -97,7 +87,10 @@ impl SessionSubscriptions {
     }
 
     /// The subscriptions to make again: of one session, in requests with this context, or of all.
-    fn requests(&self, of_one: Option<Arc<CallContext>>) -> Vec<(SessionKey, String, Unresolved)> {
+    pub(crate) fn requests(
+        &self,
+        of_one: Option<Arc<CallContext>>,
+    ) -> Vec<(SessionKey, String, Unresolved)> {
         let only = of_one.as_ref().and_then(|context| context.session());
         let sessions = self.0.lock();
         let wanted = sessions
@@ -117,49 +110,15 @@ impl SessionSubscriptions {
         requests.collect()
     }
 
-    fn has(&self, session: SessionKey, uri: &str) -> bool {
+    /// Whether the session has subscribed to the resource.
+    pub(crate) fn has(&self, session: SessionKey, uri: &str) -> bool {
         let sessions = self.0.lock();
         let subscribed = sessions.get(&session);
         subscribed.is_some_and(|subscribed| subscribed.resources.contains_key(uri))
     }
-}
 
-impl Gateway {
-    /// Makes subscriptions of sessions again: of one session, in requests with this context, or of
-    /// all. Removes those that `is_permitted` refuses.
-    pub fn subscribe_again<P: Fn(&Operation) -> bool + Send + Sync>(
-        self: &Arc<Self>,
-        of_one: Option<Arc<CallContext>>,
-        is_permitted: P,
-    ) -> impl Future<Output = ()> + Send + use<P> {
-        let requests = self.subscribed.requests(of_one);
-        let again = Arc::new((Arc::downgrade(self), is_permitted));
-        let subscribe = move |(session, uri, request): (SessionKey, String, Unresolved)| {
-            let again = Arc::clone(&again);
-            async move {
-                let (gateway, is_permitted) = &*again;
-                let Some(gateway) = Weak::upgrade(gateway) else {
-                    return;
-                };
-                if !gateway.subscribed.has(session, &uri) {
-                    return;
-                }
-                let mut operation = gateway.resolve(request, Detail::Known).await;
-                if !is_permitted(&operation) {
-                    return gateway.subscribed.remove(session, &uri);
-                }
-                let response = gateway.run(&mut operation, ServerMessages::discard()).await;
-                if response.is_error() {
-                    debug!(
-                        error = response.body().as_text(),
-                        "subscription of a session not made again"
-                    );
-                }
-                if !gateway.subscribed.0.lock().contains_key(&session) {
-                    gateway.end_session(session);
-                }
-            }
-        };
-        stream::iter(requests).for_each_concurrent(AT_ONCE, subscribe)
+    /// Whether the session has subscribed to anything and has not ended.
+    pub(crate) fn knows(&self, session: SessionKey) -> bool {
+        self.0.lock().contains_key(&session)
     }
 }

@@ -7,8 +7,6 @@ mod listening;
 pub(crate) mod measured;
 mod outgoing;
 mod rejection;
-mod resources;
-mod stream;
 pub(crate) mod supervised;
 pub(crate) mod supervisor;
 mod tasks;
@@ -41,8 +39,7 @@ use crate::request::{Reply, TransportContext, span_outcome};
 use crate::settings::{RetryDelays, list_bytes, list_pages};
 use crate::transport::Transport;
 use crate::transport::http::{MAX_REDIRECTS, too_many_redirects};
-use resources::SubscribedResources;
-use stream::OutsideStream;
+use listening::{OutsideStream, SubscribedResources};
 use tool_table::ToolTable;
 use tools::{HintReadings, MirroredMembers};
 

@@ -9,10 +9,11 @@ use fanlight_canonical::{
     BackendError, CallContext, Listen, Principal, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::subscription::Lists;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ServerParts;
 use super::group::Group;
@@ -35,7 +36,7 @@ pub(super) struct Members {
     table: Mutex<HashMap<Principal, Member>>,
     /// Notified when a group begins.
     begun: watch::Sender<()>,
-    pub(super) watchers: Arc<Watchers>,
+    pub(super) watchers: Watchers,
 }
 
 /// Fanlight's own listeners, which learn that lists may have changed.
@@ -85,22 +86,39 @@ impl Member {
 }
 
 impl Members {
-    /// Creates an empty table. At most `settings.limits.sessions` principals have a group at the
-    /// same time. One that has been unused for `idle` ends.
-    pub(super) fn new(
+    /// Creates an empty table, and begins to tell the watchers of changed lists. At most
+    /// `settings.limits.sessions` principals have a group at the same time. One that has been unused
+    /// for `idle` ends.
+    pub(super) fn start(
         settings: BackendSettings,
         server: &Arc<ServerParts>,
         idle: Duration,
-    ) -> Self {
-        Self {
+    ) -> Arc<Self> {
+        let members = Arc::new(Self {
             places: Places::of(&settings),
             settings,
             idle,
             table: Mutex::default(),
             begun: watch::Sender::default(),
-            watchers: Arc::default(),
+            watchers: Watchers::default(),
             server: Arc::clone(server),
-        }
+        });
+        let (messages, receiver) = ServerMessages::channel(1);
+        let told = Arc::downgrade(&members);
+        let listen = Listen {
+            interest: Lists::ALL.into(),
+            context: CallContext::internal(),
+            messages: messages.mapped(move |message| {
+                told.upgrade()?.watchers.tell(&message);
+                None
+            }),
+        };
+        let following = Arc::clone(&members).follow(listen, None);
+        server.spawn(async move {
+            following.await;
+            drop(receiver);
+        });
+        members
     }
 
     /// The source of a principal's credentials, if it has a group.
@@ -142,7 +160,6 @@ impl Members {
         let lease = member.lease();
         table.insert(principal.clone(), member);
         drop(table);
-        self.watch(&lease.group);
         self.begun.send_replace(());
         Ok(lease)
     }
@@ -164,77 +181,28 @@ impl Members {
         settings
     }
 
-    /// Announces changes of a principal's lists.
-    fn watch(&self, group: &Arc<Group>) {
-        let watchers = Arc::clone(&self.watchers);
-        let (messages, receiver) = ServerMessages::channel(1);
-        let messages = messages.mapped(move |message| {
-            watchers.tell(&message);
-            None
-        });
-        let listen = Listen {
-            interest: Lists::ALL.into(),
-            context: CallContext::internal(),
-            messages,
-        };
-        // The receiver lasts as long as the group.
-        self.listen(group, listen, (CancellationToken::new(), receiver));
-    }
-
-    /// The group of a principal, if there is one. Unlike a lease, this does not keep it from ending.
-    fn group(&self, principal: &Principal) -> Option<Arc<Group>> {
-        let table = self.table.lock();
-        table.get(principal).map(|member| Arc::clone(&member.group))
-    }
-
-    /// Listens for a client at its principal's group, and at each later one, until the result is
-    /// dropped.
-    pub(super) fn follow(self: &Arc<Self>, listen: Listen) -> DropGuard {
-        let (end, mut begun) = (CancellationToken::new(), self.begun.subscribe());
-        let (members, guard) = (Arc::clone(self), end.clone().drop_guard());
-        self.server.spawn(async move {
-            let mut at = Weak::new();
-            while !end.is_cancelled() {
-                let group = members.group(listen.context.caller.principal());
-                if let Some(group) = group.filter(|group| !at.ptr_eq(&Arc::downgrade(group))) {
-                    at = Arc::downgrade(&group);
-                    members.listen(&group, listen.clone(), (end.clone(), ()));
-                }
-                // The sender lives as long as `members`.
-                let _ = end.run_until_cancelled(begun.changed()).await;
-            }
-        });
-        guard
-    }
-
-    /// Listens at a principal's group until `end` or the end of the group, which this does not keep
-    /// alive. Retries until it is accepted. `held` is dropped afterwards.
-    fn listen<T: Send + 'static>(
-        &self,
-        group: &Arc<Group>,
-        listen: Listen,
-        (end, held): (CancellationToken, T),
-    ) {
-        let ended = group.ended();
-        let (group, pause) = (
-            Arc::downgrade(group),
-            self.settings.timeouts.reconnect.longest,
-        );
-        let listening = async move {
-            while let Some(group) = group.upgrade() {
-                let listening = group.listen(listen.clone()).await;
-                drop(group);
-                match listening {
-                    Ok(_until_the_end) => std::future::pending().await,
-                    Err(_) => sleep(pause).await,
+    /// Listens at the group of `principal` (at all groups if `None`), and at each later one; never
+    /// returns.
+    pub(super) async fn follow(self: Arc<Self>, listen: Listen, principal: Option<Principal>) {
+        let mut begun = self.begun.subscribe();
+        let (mut at, mut listening) = (Vec::<Weak<Group>>::new(), FuturesUnordered::new());
+        loop {
+            at.retain(|group| group.strong_count() > 0);
+            for group in self.groups(principal.as_ref()) {
+                let this = Arc::downgrade(&group);
+                if !at.iter().any(|known| known.ptr_eq(&this)) {
+                    let (until, pause) = (group.ended(), self.settings.timeouts.reconnect.longest);
+                    let listen = listen_at(Weak::clone(&this), listen.clone(), pause);
+                    listening.push(until.run_until_cancelled_owned(listen));
+                    at.push(this);
                 }
             }
-        };
-        self.server.tasks.spawn(async move {
-            let listening = end.run_until_cancelled(listening);
-            ended.run_until_cancelled(listening).await;
-            drop(held);
-        });
+            tokio::select! {
+                Some(_) = listening.next() => {}
+                // The sender lives as long as `self`.
+                _ = begun.changed() => {}
+            }
+        }
     }
 
     /// Ends the group of a principal.
@@ -254,13 +222,28 @@ impl Members {
         drop(ended);
     }
 
-    /// All groups, for use without the lock.
-    pub(super) fn groups(&self) -> Vec<Arc<Group>> {
+    /// The group of a principal, or all groups, for use without the lock. Unlike a lease, this does
+    /// not keep them from ending.
+    pub(super) fn groups(&self, of: Option<&Principal>) -> Vec<Arc<Group>> {
         let table = self.table.lock();
-        table
-            .values()
-            .map(|member| Arc::clone(&member.group))
+        let wanted = table
+            .iter()
+            .filter(|(principal, _)| of.is_none_or(|of| of == *principal));
+        wanted
+            .map(|(_, member)| Arc::clone(&member.group))
             .collect()
+    }
+}
+
+/// Listens at a group, which this does not keep alive. Retries until it is accepted.
+async fn listen_at(group: Weak<Group>, listen: Listen, pause: Duration) {
+    while let Some(group) = group.upgrade() {
+        let listening = group.listen(listen.clone()).await;
+        drop(group);
+        match listening {
+            Ok(_until_the_end) => std::future::pending().await,
+            Err(_) => sleep(pause).await,
+        }
     }
 }
 

@@ -34,7 +34,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::credentials::PrincipalCredentials;
 use crate::process_log::ProcessLog;
@@ -189,7 +189,10 @@ impl Backend {
     }
 
     fn groups(&self) -> impl Iterator<Item = Arc<Group>> {
-        let of_principals = self.members().map(Members::groups).unwrap_or_default();
+        let of_principals = self
+            .members()
+            .map(|members| members.groups(None))
+            .unwrap_or_default();
         self.base().cloned().into_iter().chain(of_principals)
     }
 }
@@ -234,12 +237,18 @@ impl ServerParts {
         })
     }
 
+    /// Runs a task until the result is dropped or the server ends.
+    fn run(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> AbortOnDropHandle<Option<()>> {
+        let end = self.shutdown.clone();
+        AbortOnDropHandle::new(self.tasks.spawn(end.run_until_cancelled_owned(task)))
+    }
+
     /// Runs a task until the server ends.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let end = self.shutdown.clone();
-        self.tasks.spawn(async move {
-            end.run_until_cancelled(task).await;
-        });
+        drop(self.run(task).detach());
     }
 
     fn end(&self) {

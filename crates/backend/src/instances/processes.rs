@@ -14,6 +14,7 @@ use fanlight_canonical::{
     BackendError, Call, CallContext, Interest, Listen, Listening, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::result::is_private;
+use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::{Method, Response, RpcError, code};
 use parking_lot::Mutex;
 
@@ -29,6 +30,7 @@ pub(super) struct Processes {
     pub(super) base: Arc<Group>,
     pub(super) members: Arc<Members>,
     private: Arc<PrivateLists>,
+    server: Arc<ServerParts>,
 }
 
 /// The lists that the server declared private, by the methods that read them. A private list stays
@@ -57,8 +59,9 @@ impl Processes {
         ) = (false, false, false);
         Self {
             base,
-            members: Arc::new(Members::new(of_one, server, idle)),
+            members: Members::start(of_one, server, idle),
             private: Arc::default(),
+            server: Arc::clone(server),
         }
     }
 
@@ -129,67 +132,50 @@ impl Processes {
         is_told && self.base.is_safe(call).await
     }
 
-    /// Begins to listen for a client.
+    /// Begins to listen. Lists and messages to the session come from the base, and also from the
+    /// process of the client's principal while there is one; Fanlight listens to changes of
+    /// everybody's lists. Only what a client names needs its principal's process.
     pub(super) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
-        if listen.context.caller.is_gateway() {
-            // Fanlight listens to changes of everybody's lists.
-            self.members
-                .watchers
-                .add(self.private.tell(&listen.messages));
+        let messages = self.private.tell(&listen.messages);
+        let caller = &listen.context.caller;
+        if caller.is_gateway() {
+            self.members.watchers.add(messages);
             return self.base.listen(listen).await;
         }
+        let told = Listen {
+            messages,
+            ..listen.clone()
+        };
         if listen.interest.is_about_lists_and_session() {
-            self.listen_to_base(listen).await
-        } else {
-            self.listen_apart(listen).await
+            let principal = caller.principal().clone();
+            let mut listening = self.base.listen(listen).await?;
+            let honoured = std::mem::take(&mut listening.honoured);
+            let following = Arc::clone(&self.members).follow(told, Some(principal));
+            return Ok(Listening::new(
+                honoured,
+                (listening, self.server.run(following)),
+            ));
         }
-    }
-
-    /// Listens for a client whose interests do not need its principal's process: at the base, and
-    /// also at that process while there is one.
-    async fn listen_to_base(&self, listen: Listen) -> Result<Listening, BackendError> {
-        let mut listening = self.base.listen(listen.clone()).await?;
-        let honoured = std::mem::take(&mut listening.honoured);
-        let messages = self.private.tell(&listen.messages);
-        let following = self.members.follow(Listen { messages, ..listen });
-        Ok(Listening::new(honoured, (listening, following)))
-    }
-
-    /// Listens for a client that named resources, tasks, or filter members that Fanlight does not
-    /// know.
-    async fn listen_apart(&self, listen: Listen) -> Result<Listening, BackendError> {
         let Some(lease) = self.of(&listen.context).await? else {
             return self.base.listen(listen).await;
         };
-        let told = Listen {
-            messages: self.private.tell(&listen.messages),
-            ..listen.clone()
-        };
         let own = lease.group.listen(told).await?;
-        let lists = Interest {
+        let interest = Interest {
             lists: listen.interest.lists,
             session: listen.interest.session,
             ..Interest::default()
         };
-        let of_base = if lists.is_empty() {
-            None
-        } else {
-            Some(
-                self.base
-                    .listen(Listen {
-                        interest: lists,
-                        ..listen
-                    })
-                    .await?,
-            )
-        };
-        let honoured = Interest {
-            lists: of_base
-                .as_ref()
-                .map_or_else(Default::default, |base| base.honoured.lists),
+        let mut honoured = Interest {
+            lists: Lists::default(),
             ..own.honoured.clone()
         };
-        Ok(Listening::new(honoured, (own, of_base, lease)))
+        let mut guards = (own, None, lease);
+        if !interest.is_empty() {
+            let base = self.base.listen(Listen { interest, ..listen }).await?;
+            honoured.lists = base.honoured.lists;
+            guards.1 = Some(base);
+        }
+        Ok(Listening::new(honoured, guards))
     }
 }
 

@@ -17,7 +17,6 @@ use fanlight_protocol::result::{ListToolsResult, ResultView as _, ServerDescript
 use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::ServerParts;
 use super::members::{Lease, Members, Own};
@@ -39,7 +38,7 @@ const UNUSED_LINK: Duration = Duration::from_secs(5);
 pub(super) struct PerPrincipal {
     server: Arc<ServerParts>,
     pub(super) credentials: Arc<dyn PrincipalCredentials>,
-    pub(super) members: Members,
+    pub(super) members: Arc<Members>,
     pub(super) wishes: OpenWishes,
     /// A reference for tasks that do not keep the server alive.
     itself: Weak<Self>,
@@ -56,7 +55,7 @@ impl PerPrincipal {
         let idle = settings.timeouts.session_idle;
         let itself = Arc::new_cyclic(|itself| Self {
             credentials,
-            members: Members::new(settings, server, idle),
+            members: Members::start(settings, server, idle),
             wishes: OpenWishes::default(),
             itself: Weak::clone(itself),
             server: Arc::clone(server),
@@ -167,12 +166,9 @@ impl PerPrincipal {
     /// Announces that lists have changed, since a principal has signed in or out.
     async fn announce_change(&self) {
         for change in Change::ALL {
-            self.members
-                .watchers
-                .tell(&ServerMessage::Notification(Notification::new(
-                    change.method(),
-                    None,
-                )));
+            let changed = Notification::new(change.method(), None);
+            let changed = ServerMessage::Notification(changed);
+            self.members.watchers.tell(&changed);
         }
         for principal in self.wishes.principals() {
             if self.credentials.of(&principal).are_there().await {
@@ -183,15 +179,8 @@ impl PerPrincipal {
 
     /// Listens for a principal that has not signed in; begins after the sign-in.
     fn listen_once_signed_in(&self, listen: Listen) -> Listening {
-        let (end, itself, credentials) = (
-            CancellationToken::new(),
-            Weak::clone(&self.itself),
-            Arc::clone(&self.credentials),
-        );
-        let (guard, honoured) = (
-            end.clone().drop_guard(),
-            Interest::from(listen.interest.lists),
-        );
+        let (itself, credentials) = (Weak::clone(&self.itself), Arc::clone(&self.credentials));
+        let honoured = Interest::from(listen.interest.lists);
         let listening = async move {
             loop {
                 let changed = credentials.changed();
@@ -208,10 +197,7 @@ impl PerPrincipal {
                 changed.await;
             }
         };
-        self.server.spawn(async move {
-            end.run_until_cancelled(listening).await;
-        });
-        Listening::new(honoured, guard)
+        Listening::new(honoured, self.server.run(listening))
     }
 
     /// The server's description for a client, or the assumed one before the user has signed in.

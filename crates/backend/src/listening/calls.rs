@@ -31,7 +31,6 @@ pub(crate) async fn local_answer(
 ) -> Option<Response> {
     let (session, uri, subscribes) = subject(call)?;
     if !subscribes {
-        registry.recorded().remove(session, &uri);
         registry.unsubscribe(session, &uri);
         return Some(Response::from_result(&Json::empty_object()));
     }
@@ -39,13 +38,7 @@ pub(crate) async fn local_answer(
     let has_request = revision.has_request(&call.method);
     let params = call.params.as_ref().filter(|_| has_request);
     let refused = |code, message: &str| Response::from_error(&RpcError::new(code, message));
-    // Recorded before the server answers: otherwise the resource might be unsubscribed meanwhile.
-    registry.recorded().add(session, &uri);
-    let verdict = registry.subscribe(session, &uri, params).await;
-    if !matches!(verdict, Some(Verdict::Accepted)) {
-        registry.recorded().remove(session, &uri);
-    }
-    Some(match verdict {
+    Some(match registry.subscribe(session, &uri, params).await {
         Some(Verdict::Accepted) => Response::from_result(&Json::empty_object()),
         Some(Verdict::Refused(Some(answer))) => answer,
         Some(Verdict::Refused(None) | Verdict::Pending) => refused(

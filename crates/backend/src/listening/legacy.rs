@@ -48,29 +48,20 @@ impl Base<'_> {
             Stream::Open
         };
         let stream = watch::Sender::new(known);
-        let opened = |hearing: StreamState| {
-            let late = stream.send_replace(Stream::Open) == Stream::Late;
-            if matches!(hearing, StreamState::Open { missed } if missed || late) {
+        let report = |state: StreamState| {
+            let next = match state {
+                StreamState::Open { .. } | StreamState::Failing => Stream::Open,
+                StreamState::Closed => Stream::Unknown,
+                StreamState::Absent => Stream::Absent,
+            };
+            let late = stream.send_replace(next) == Stream::Late;
+            if matches!(state, StreamState::Open { missed } if missed || late) {
                 self.registry.announce(&Origin::Base, notifies.lists);
             }
         };
-        let closed = |deaf: Option<StreamUnavailable>| {
-            let known = if deaf == Some(StreamUnavailable::NoStream) {
-                Stream::Absent
-            } else {
-                Stream::Unknown
-            };
-            stream.send_replace(known);
-        };
-        let need = self.registry.watch();
+        let (need, is_needed) = (self.registry.watch(), |_: &u64| self.needs_stream(notifies));
         tokio::join!(
-            keep_stream(
-                self.connection,
-                need,
-                |_| self.needs_stream(notifies),
-                opened,
-                closed
-            ),
+            keep_stream(self.connection, need, is_needed, report),
             self.keep_subscribed(notifies, &stream)
         );
     }
@@ -99,14 +90,10 @@ impl Base<'_> {
                     () = self.complete_all(&mut requests) => {}
                 }
             }
-            let changes = self.registry.changes(&requests.held, &requests.busy);
+            let (generation, changes) = self.registry.changes(&requests.held, &requests.busy);
             let has_stream = *stream.borrow() != Stream::Absent;
-            self.registry.set_declared(
-                changes.generation,
-                notifies.lists,
-                notifies.tasks,
-                has_stream,
-            );
+            self.registry
+                .set_declared(generation, notifies.lists, notifies.tasks, has_stream);
             self.request(&mut requests, changes, notifies);
             if requests.busy.is_empty() && std::mem::take(&mut is_repeated) {
                 self.registry.announce(&Origin::Base, notifies.lists);
@@ -123,13 +110,13 @@ impl Base<'_> {
     fn request(
         &self,
         requests: &mut ResourceRequests<'_>,
-        changes: PendingChanges,
+        (subscribe, unsubscribe): PendingChanges,
         notifies: Notifies,
     ) {
-        for uri in &changes.unsubscribe {
+        for uri in &unsubscribe {
             requests.add(Method::Unsubscribe, uri, None);
         }
-        for (uri, params) in changes.subscribe {
+        for (uri, params) in subscribe {
             if requests.held.contains(&uri) {
                 self.registry.set_verdict(&uri, Verdict::Accepted);
             } else if params.is_none() && !notifies.resources {
@@ -171,35 +158,34 @@ impl Base<'_> {
 }
 
 /// Keeps the stream of a GET open while `need` says so; returns if the server turns out to have
-/// none. `opened` is called with each change of the open stream, `closed` at its end.
+/// none. `report` is called with each change.
 async fn keep_stream<T>(
     connection: &Connection,
     mut need: watch::Receiver<T>,
     is_needed: impl Fn(&T) -> bool,
-    opened: impl Fn(StreamState),
-    closed: impl Fn(Option<StreamUnavailable>),
+    report: impl Fn(StreamState),
 ) {
     let Some(http) = connection.http() else {
         return;
     };
     while need.wait_for(&is_needed).await.is_ok() {
-        let deaf = tokio::select! {
-            deaf = http.keep_notification_stream(connection.is_seasoned(), &opened) => deaf,
+        let why = tokio::select! {
+            why = http.keep_notification_stream(connection.is_seasoned(), &report) => why,
             _ = need.wait_for(|value| !is_needed(value)) => {
-                closed(None);
+                report(StreamState::Closed);
                 continue;
             }
         };
-        let deaf = match deaf {
-            StreamUnavailable::Refused { status } if connection.has_lost_session(status).await => {
-                StreamUnavailable::SessionGone
-            }
-            StreamUnavailable::Refused { .. } => StreamUnavailable::NoStream,
-            deaf => deaf,
+        let is_gone = match why {
+            StreamUnavailable::NoStream => false,
+            StreamUnavailable::SessionGone => true,
+            StreamUnavailable::Refused { status } => connection.has_lost_session(status).await,
         };
-        closed(Some(deaf));
-        if deaf == StreamUnavailable::SessionGone {
+        if is_gone {
+            report(StreamState::Closed);
             connection.lose(Loss::SessionGone);
+        } else {
+            report(StreamState::Absent);
         }
         return;
     }
@@ -216,14 +202,8 @@ pub(super) async fn keep_for_clients(
 ) {
     let tasks = Notifies::of(connection).tasks;
     let is_needed = |_: &u64| asks || (tasks && registry.any_task(principal));
-    let settled = || connection.stream_is_settled();
-    let stream = keep_stream(
-        connection,
-        registry.watch(),
-        is_needed,
-        |_| settled(),
-        |_| settled(),
-    );
+    let settled = |_| connection.stream_is_settled();
+    let stream = keep_stream(connection, registry.watch(), is_needed, settled);
     // Boxed, since each suspended call has one, and over HTTP it is nothing.
     let subscribing = connection.subscribes_for_clients();
     let subscribed = OptionFuture::from(
@@ -232,74 +212,19 @@ pub(super) async fn keep_for_clients(
     tokio::join!(stream, subscribed);
 }
 
-/// A session's own connection to a legacy server.
-pub(super) struct Own<'a> {
-    pub(super) registry: &'a SubscriptionRegistry,
-    pub(super) connection: &'a Arc<Connection>,
-    pub(super) session: &'a Caller,
-    /// Whether the session had another connection before.
-    pub(super) is_repeated: bool,
-}
-
-impl Own<'_> {
-    /// Keeps up the stream while the session has listeners or can be asked, and repeats its
-    /// subscriptions.
-    pub(super) async fn keep(self) {
-        let Self {
-            registry,
-            connection,
-            session,
-            is_repeated,
-        } = self;
-        let lists = Notifies::of(connection).lists;
-        let announce = || registry.announce(&Origin::Session(session.clone()), lists);
-        let resubscribe = async {
-            if is_repeated {
-                self.resubscribe().await;
-            }
-        };
-        if connection.http().is_none() {
-            resubscribe.await;
-            registry.set_own_stream(session, true);
-            if is_repeated {
-                announce();
-            }
-            return;
-        }
-        let is_repeated = AtomicBool::new(is_repeated);
-        let opened = |stream: StreamState| {
-            registry.set_own_stream(session, matches!(stream, StreamState::Open { .. }));
-            connection.stream_is_settled();
-            if let StreamState::Open { missed } = stream
-                && (is_repeated.swap(false, Ordering::Relaxed) || missed)
-            {
-                announce();
-            }
-        };
-        let stream = async {
-            if let Some(presence) = registry.presence(session) {
-                let closed = |_| {
-                    registry.set_own_stream(session, false);
-                    connection.stream_is_settled();
-                };
-                let may_ask = connection.may_ask();
-                keep_stream(
-                    connection,
-                    presence,
-                    |is_present| *is_present || may_ask,
-                    opened,
-                    closed,
-                )
-                .await;
-            }
-        };
-        tokio::join!(resubscribe, stream);
-    }
-
-    /// Repeats the session's subscriptions on a new connection.
-    async fn resubscribe(&self) {
-        let mut requests = ResourceRequests::new(self.connection);
-        for uri in self.registry.recorded().of(self.session) {
+/// Keeps up the stream of a session's own connection while the session has listeners or can be
+/// asked, and repeats its subscriptions if it had another connection before.
+pub(super) async fn keep_own(
+    registry: &SubscriptionRegistry,
+    connection: &Connection,
+    session: &Caller,
+    is_repeated: bool,
+) {
+    let lists = Notifies::of(connection).lists;
+    let announce = || registry.announce(&Origin::Session(session.clone()), lists);
+    let resubscribe = async {
+        let mut requests = ResourceRequests::new(connection);
+        for uri in registry.recorded().of(session) {
             requests.add(Method::Subscribe, &uri, None);
         }
         while let Some(completed) = requests.complete_one().await {
@@ -307,5 +232,32 @@ impl Own<'_> {
                 tracing::debug!("subscription of a session not renewed: refused by the server");
             }
         }
+    };
+    let resubscribe = OptionFuture::from(is_repeated.then_some(resubscribe));
+    if connection.http().is_none() {
+        resubscribe.await;
+        registry.set_own_stream(session, true);
+        if is_repeated {
+            announce();
+        }
+        return;
     }
+    let is_repeated = AtomicBool::new(is_repeated);
+    let report = |stream: StreamState| {
+        registry.set_own_stream(session, matches!(stream, StreamState::Open { .. }));
+        connection.stream_is_settled();
+        if let StreamState::Open { missed } = stream
+            && (is_repeated.swap(false, Ordering::Relaxed) || missed)
+        {
+            announce();
+        }
+    };
+    let stream = async {
+        if let Some(presence) = registry.presence(session) {
+            let may_ask = connection.may_ask();
+            let is_needed = |is_present: &bool| *is_present || may_ask;
+            keep_stream(connection, presence, is_needed, report).await;
+        }
+    };
+    tokio::join!(resubscribe, stream);
 }

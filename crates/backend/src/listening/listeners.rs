@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Backoff, Interest, Listen, Listening, ServerMessage};
+use fanlight_protocol::Method;
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Method, Revision};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -19,80 +19,57 @@ use crate::subscriptions::{Filter, Registration, SubscriptionRegistry};
 
 /// Adds listeners of one server.
 pub(crate) struct Listeners {
-    registry: Arc<SubscriptionRegistry>,
+    pub(crate) registry: Arc<SubscriptionRegistry>,
     /// The state of the base connection.
-    state: watch::Receiver<State>,
-    tasks: TaskTracker,
+    pub(crate) state: watch::Receiver<State>,
+    pub(crate) tasks: TaskTracker,
     /// The longest wait for a server to acknowledge a subscription.
-    patience: Duration,
+    pub(crate) patience: Duration,
     /// Limits the subscriptions of single listeners.
-    dedicated: Arc<Semaphore>,
+    pub(crate) dedicated: Arc<Semaphore>,
 }
 
 impl Listeners {
-    pub(crate) fn new(
-        registry: Arc<SubscriptionRegistry>,
-        state: watch::Receiver<State>,
-        tasks: TaskTracker,
-        patience: Duration,
-        dedicated: usize,
-    ) -> Self {
-        let dedicated = Arc::new(Semaphore::new(dedicated.min(Semaphore::MAX_PERMITS)));
-        Self {
-            registry,
-            state,
-            tasks,
-            patience,
-            dedicated,
-        }
-    }
-
-    /// Adds a listener at a server of this revision. Resolves once the accepted interests are known.
+    /// Adds a listener. Resolves once the accepted interests are known. `ready` resolves with the
+    /// base connection.
+    ///
+    /// A session's listener receives messages from every present and future connection. So an
+    /// unreachable or slow server is no failure: the client listens once, for as long as it likes.
     pub(crate) async fn add(
-        &self,
-        listen: Listen,
-        revision: Revision,
-    ) -> Result<Listening, BackendError> {
-        if listen.interest.unknown.is_some()
-            && revision.has_request(&Method::Listen)
-            && let Ok(permit) = Arc::clone(&self.dedicated).try_acquire_owned()
-        {
-            return self.add_dedicated(listen, permit).await;
-        }
-        let interest = listen.interest.clone();
-        let registration = self.registry.add(listen);
-        let honoured = self.agreed(&registration, &interest).await;
-        let honoured = honoured.ok_or_else(|| self.timed_out())?;
-        Ok(Listening::new(honoured, registration))
-    }
-
-    /// Adds a session's listener, which receives messages from every present and future connection.
-    /// So an unreachable or slow server is no failure: the client listens once, for as long as it
-    /// likes. `ready` resolves with the base connection.
-    pub(crate) async fn add_of_session(
         &self,
         listen: Listen,
         ready: impl Future<Output = Result<Arc<Connection>, BackendError>>,
     ) -> Result<Listening, BackendError> {
-        let (interest, own) = (
-            listen.interest.clone(),
-            Interest {
+        let interest = listen.interest.clone();
+        if interest.session && interest.unknown.is_none() {
+            let own = Interest {
                 session: true,
                 ..Interest::default()
-            },
-        );
+            };
+            let registration = self.registry.add(listen);
+            // The session's own messages need no agreement of the server.
+            let honoured = if interest == own {
+                None
+            } else {
+                match ready.await {
+                    Err(BackendError::ShuttingDown) => return Err(BackendError::ShuttingDown),
+                    Err(_) => None,
+                    Ok(_) => self.agreed(&registration, &interest).await,
+                }
+            };
+            return Ok(Listening::new(honoured.unwrap_or(own), registration));
+        }
+        let connection = ready.await?;
+        if interest.unknown.is_some()
+            && connection.revision().has_request(&Method::Listen)
+            && let Ok(permit) = Arc::clone(&self.dedicated).try_acquire_owned()
+        {
+            return self.add_dedicated(listen, permit).await;
+        }
         let registration = self.registry.add(listen);
-        // The session's own messages need no agreement of the server.
-        let honoured = if interest == own {
-            None
-        } else {
-            match ready.await {
-                Err(BackendError::ShuttingDown) => return Err(BackendError::ShuttingDown),
-                Err(_) => None,
-                Ok(_) => self.agreed(&registration, &interest).await,
-            }
-        };
-        Ok(Listening::new(honoured.unwrap_or(own), registration))
+        let honoured = self.agreed(&registration, &interest).await;
+        let honoured = honoured.ok_or_else(|| self.timed_out())?;
+        Ok(Listening::new(honoured, registration))
     }
 
     /// The part of a listener's interest that the server accepts; `None` if it does not answer in

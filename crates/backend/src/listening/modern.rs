@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{Backoff, Interest};
+use fanlight_protocol::Json;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until};
 
 use super::subscription::{BackendSubscription, End, SubscriptionEvent};
@@ -30,14 +33,11 @@ pub(super) struct SharedSubscription<'a> {
     /// The demand as of `generation`.
     demand: Filter,
     generation: u64,
-    /// The acknowledged subscription, with its accepted filter.
-    current: Option<(BackendSubscription, Filter)>,
-    /// The unacknowledged subscription, with its deadline and the generation of its demand.
-    next: Option<(BackendSubscription, Instant, u64)>,
-    /// An unacknowledged subscription that does not cover the demand any more. The server may be
-    /// slow to acknowledge it, which must not delay others.
-    earlier: Option<(BackendSubscription, Instant, u64)>,
-    /// The time since which `current` covers more than the demand.
+    /// The acknowledged subscription, if there is one, and after it those that are not yet: at most
+    /// one that no longer covers the demand, and the newest. The server may be slow to acknowledge
+    /// the former, which must not delay others.
+    subscriptions: Vec<Held>,
+    /// The time since which the acknowledged one covers more than the demand.
     excess_since: Option<Instant>,
     /// The earliest time of the next attempt.
     retry_at: Option<Instant>,
@@ -51,6 +51,27 @@ pub(super) struct SharedSubscription<'a> {
     missed: bool,
     /// Whether the subscriptions have changed since their last comparison with the demand.
     is_stale: bool,
+}
+
+/// A subscription of the connection.
+struct Held {
+    subscription: BackendSubscription,
+    /// The generation of the demand that it asks for.
+    generation: u64,
+    /// The deadline of its acknowledgement.
+    late: Instant,
+    /// The accepted filter, once it is acknowledged.
+    honoured: Option<Filter>,
+}
+
+impl Held {
+    fn asked(&self) -> &Filter {
+        &self.subscription.asked
+    }
+
+    fn is_pending(&self) -> bool {
+        self.honoured.is_none()
+    }
 }
 
 impl<'a> SharedSubscription<'a> {
@@ -67,9 +88,7 @@ impl<'a> SharedSubscription<'a> {
             patience,
             demand: Filter::default(),
             generation: 0,
-            current: None,
-            next: None,
-            earlier: None,
+            subscriptions: Vec::new(),
             excess_since: None,
             retry_at: None,
             backoff: Backoff::new(connection.retry_delays()),
@@ -87,16 +106,21 @@ impl<'a> SharedSubscription<'a> {
         loop {
             self.reconcile();
             let wake = self.next_timeout();
+            let events = self.subscriptions.iter_mut();
+            let mut events: FuturesUnordered<_> = events
+                .enumerate()
+                .map(async |(at, held)| (at, held.subscription.next().await))
+                .collect();
             tokio::select! {
-                event = next_of(self.next.as_mut().map(|(next, _, _)| next)) => self.on_next(event),
-                event = next_of(self.earlier.as_mut().map(|(earlier, _, _)| earlier)) => {
-                    std::mem::swap(&mut self.next, &mut self.earlier);
-                    self.on_next(event);
-                    std::mem::swap(&mut self.next, &mut self.earlier);
+                Some((at, event)) = events.next() => {
+                    drop(events);
+                    self.on_event(at, event);
                 }
-                event = next_of(self.current.as_mut().map(|(current, _)| current)) => self.on_current(event),
                 _ = changed.changed() => {}
-                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => self.on_timeout(),
+                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {
+                    drop(events);
+                    self.on_timeout();
+                }
             }
         }
     }
@@ -112,38 +136,49 @@ impl<'a> SharedSubscription<'a> {
         self.retry_at = self.retry_at.filter(|until| *until > Instant::now());
         let wanted = self.wanted();
         if wanted.is_empty() || self.unsupported {
-            (self.current, self.excess_since) = (None, None);
-            (self.next, self.earlier) = (None, None);
+            self.excess_since = None;
+            self.subscriptions.clear();
             return self
                 .registry
                 .acknowledge(self.generation, &self.demand, &Filter::default());
         }
         let given_up = self.given_up == Some(self.generation);
         let current = self
-            .current
-            .as_ref()
-            .filter(|(current, _)| given_up || current.asked.covers(&wanted));
+            .current()
+            .filter(|(asked, _)| given_up || asked.covers(&wanted));
         if given_up || current.is_some() {
             let none = Filter::default();
             let honoured = current.map_or(&none, |(_, honoured)| honoured);
             self.registry
                 .acknowledge(self.generation, &self.demand, honoured);
-            if given_up || current.is_some_and(|(current, _)| current.asked == wanted) {
+            if given_up || current.is_some_and(|(asked, _)| *asked == wanted) {
                 self.excess_since = None;
-                (self.next, self.earlier) = (None, None);
-                return;
+                return self.subscriptions.retain(|held| !held.is_pending());
             }
             if self.excess_since.get_or_insert_with(Instant::now).elapsed() < SHRINK_DELAY {
                 return;
             }
         }
-        let is_asked = |(next, _, _): &(BackendSubscription, _, _)| next.asked.covers(&wanted);
-        if self.retry_at.is_none() && !self.next.as_ref().is_some_and(is_asked) {
-            let unfit = self.next.take();
-            self.earlier = self.earlier.take().or(unfit);
-            let next = BackendSubscription::begin(self.connection, wanted, None);
-            self.next = Some((next, Instant::now() + self.patience, self.generation));
+        let newest = self.subscriptions.last().filter(|held| held.is_pending());
+        let is_asked = newest.is_some_and(|held| held.asked().covers(&wanted));
+        if self.retry_at.is_none() && !is_asked {
+            let pending = self.subscriptions.iter().filter(|held| held.is_pending());
+            if pending.count() > 1 {
+                self.subscriptions.pop();
+            }
+            self.subscriptions.push(Held {
+                subscription: BackendSubscription::begin(self.connection, wanted, None),
+                generation: self.generation,
+                late: Instant::now() + self.patience,
+                honoured: None,
+            });
         }
+    }
+
+    /// The filter that the acknowledged subscription asks for, and the accepted one.
+    fn current(&self) -> Option<(&Filter, &Filter)> {
+        let first = self.subscriptions.first()?;
+        Some((first.asked(), first.honoured.as_ref()?))
     }
 
     /// The filter to subscribe with. If the server refuses the whole demand because of one resource
@@ -156,38 +191,27 @@ impl<'a> SharedSubscription<'a> {
             lists: self.demand.lists,
             ..Filter::default()
         };
-        if let Some((_, honoured)) = &self.current {
-            wanted.uris = self
-                .demand
-                .uris
-                .intersection(&honoured.uris)
-                .cloned()
-                .collect();
-            wanted.tasks = self
-                .demand
-                .tasks
-                .intersection(&honoured.tasks)
-                .cloned()
-                .collect();
+        if let Some((_, honoured)) = self.current() {
+            wanted.uris = &self.demand.uris & &honoured.uris;
+            wanted.tasks = &self.demand.tasks & &honoured.tasks;
         }
         wanted
     }
 
     /// The time at which to reconcile without an event.
     fn next_timeout(&self) -> Option<Instant> {
-        let pending = [&self.earlier, &self.next].into_iter().flatten();
-        match (pending.map(|(_, late, _)| *late).min(), self.retry_at) {
-            (Some(late), _) => Some(late),
-            (None, Some(until)) => Some(until),
-            (None, None) => self.excess_since.map(|since| since + SHRINK_DELAY),
-        }
+        let pending = self.subscriptions.iter().filter(|held| held.is_pending());
+        let late = pending.map(|held| held.late).min();
+        let excess = || Some(self.excess_since? + SHRINK_DELAY);
+        late.or(self.retry_at).or_else(excess)
     }
 
     fn on_timeout(&mut self) {
         self.is_stale = true;
-        let is_late = |(_, late, _): &mut (_, Instant, _)| *late <= Instant::now();
-        let late = [&mut self.earlier, &mut self.next].map(|pending| pending.take_if(is_late));
-        if late.iter().any(Option::is_some) {
+        let (before, now) = (self.subscriptions.len(), Instant::now());
+        self.subscriptions
+            .retain(|held| !held.is_pending() || held.late > now);
+        if self.subscriptions.len() < before {
             tracing::warn!(
                 backend = self.backend,
                 "subscription not acknowledged in time"
@@ -196,82 +220,75 @@ impl<'a> SharedSubscription<'a> {
         }
     }
 
-    fn on_next(&mut self, event: SubscriptionEvent) {
+    /// Handles an event of the subscription at this place.
+    fn on_event(&mut self, at: usize, event: SubscriptionEvent) {
         match event {
-            SubscriptionEvent::Acknowledged(agreed) => {
-                let Some((next, _, _)) = self.next.take() else {
-                    return;
-                };
-                let is_covered = |(other, _, _): &mut (BackendSubscription, _, _)| {
-                    next.asked.covers(&other.asked)
-                };
-                drop(self.earlier.take_if(is_covered));
-                let honoured = Filter::of(&Interest::of_filter(&agreed));
-                let lists = honoured.lists;
-                self.registry.acknowledge_part(&next.asked, &honoured);
-                self.is_stale = true;
-                self.current = Some((next, honoured));
-                self.excess_since = None;
-                self.backoff.reset();
-                if std::mem::take(&mut self.missed) {
-                    self.registry.announce(&Origin::Base, lists);
-                }
-            }
             SubscriptionEvent::Notification(notification) => {
                 self.registry.deliver(&Origin::Base, notification, None);
             }
+            SubscriptionEvent::Acknowledged(agreed) => {
+                if self.subscriptions.get(at).is_some_and(Held::is_pending) {
+                    let held = self.subscriptions.remove(at);
+                    self.on_acknowledged(held, &agreed);
+                }
+            }
             SubscriptionEvent::Ended(end) => {
-                let generation = self.next.take().map(|(_, _, generation)| generation);
                 self.is_stale = true;
-                match end {
-                    End::Unsupported => {
-                        tracing::debug!(
-                            backend = self.backend,
-                            "subscription not made: the server has none"
-                        );
-                        self.unsupported = true;
-                    }
-                    End::Refused { message } => {
-                        let message = excerpt(message.as_bytes(), 200);
-                        tracing::warn!(backend = self.backend, message, "subscription refused");
-                        if self.refused == generation {
-                            self.given_up = generation;
-                        }
-                        self.refused = generation;
-                    }
-                    End::Broken => self.back_off(),
+                let held = self.subscriptions.remove(at);
+                if held.is_pending() {
+                    self.on_refused(held.generation, end);
+                } else {
+                    tracing::debug!(
+                        backend = self.backend,
+                        ?end,
+                        "subscription ended by the server"
+                    );
+                    self.missed = true;
+                    self.back_off();
                 }
             }
         }
     }
 
-    fn on_current(&mut self, event: SubscriptionEvent) {
-        match event {
-            SubscriptionEvent::Acknowledged(_) => {}
-            SubscriptionEvent::Notification(notification) => {
-                self.registry.deliver(&Origin::Base, notification, None);
-            }
-            SubscriptionEvent::Ended(end) => {
+    /// Makes an acknowledged subscription the current one.
+    fn on_acknowledged(&mut self, mut held: Held, agreed: &Json) {
+        self.subscriptions
+            .retain(|other| other.is_pending() && !held.asked().covers(other.asked()));
+        let honoured = Filter::of(&Interest::of_filter(agreed));
+        let lists = honoured.lists;
+        self.registry.acknowledge_part(held.asked(), &honoured);
+        held.honoured = Some(honoured);
+        self.subscriptions.insert(0, held);
+        (self.is_stale, self.excess_since) = (true, None);
+        self.backoff.reset();
+        if std::mem::take(&mut self.missed) {
+            self.registry.announce(&Origin::Base, lists);
+        }
+    }
+
+    /// Handles the end of a subscription that was not acknowledged.
+    fn on_refused(&mut self, generation: u64, end: End) {
+        match end {
+            End::Unsupported => {
                 tracing::debug!(
                     backend = self.backend,
-                    ?end,
-                    "subscription ended by the server"
+                    "subscription not made: the server has none"
                 );
-                (self.current, self.missed, self.is_stale) = (None, true, true);
-                self.back_off();
+                self.unsupported = true;
             }
+            End::Refused { message } => {
+                let message = excerpt(message.as_bytes(), 200);
+                tracing::warn!(backend = self.backend, message, "subscription refused");
+                if self.refused == Some(generation) {
+                    self.given_up = self.refused;
+                }
+                self.refused = Some(generation);
+            }
+            End::Broken => self.back_off(),
         }
     }
 
     fn back_off(&mut self) {
         self.retry_at = Some(Instant::now() + self.backoff.next_delay());
-    }
-}
-
-/// The next event of a subscription; never resolves if there is none.
-async fn next_of(subscription: Option<&mut BackendSubscription>) -> SubscriptionEvent {
-    match subscription {
-        Some(subscription) => subscription.next().await,
-        None => std::future::pending().await,
     }
 }

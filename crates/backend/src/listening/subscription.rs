@@ -11,8 +11,9 @@ use futures_util::future::BoxFuture;
 use crate::connection::Connection;
 use crate::request::Reply;
 use crate::subscriptions::Filter;
-use fanlight_canonical::BackendError;
-use fanlight_canonical::{CallContext, MessageReceiver, ServerMessage, ServerMessages};
+use fanlight_canonical::{
+    BackendError, Call, CallContext, MessageReceiver, ServerMessage, ServerMessages,
+};
 
 /// The number of messages that may wait for the hand-over from the transport, which is immediate.
 /// Another limit applies to messages that wait for a client.
@@ -59,13 +60,14 @@ impl BackendSubscription {
         if !asked.tasks.is_empty() {
             context.capabilities = tasks_capability();
         }
-        let (connection, context, params) = (
-            Arc::clone(connection),
-            Arc::new(context),
-            asked.to_params(further),
-        );
-        let exchange: Exchange =
-            Box::pin(async move { connection.subscribe(&params, &context, &sender).await });
+        let call = Call {
+            method: Method::Listen,
+            params: Some(asked.to_params(further)),
+            context: Arc::new(context),
+            messages: sender,
+        };
+        let connection = Arc::clone(connection);
+        let exchange: Exchange = Box::pin(async move { connection.subscribe(call).await });
         Self {
             asked,
             exchange: Some(exchange),

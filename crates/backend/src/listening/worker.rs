@@ -1,7 +1,6 @@
 //! The task that keeps up the subscriptions of one connection across reconnects.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::{Caller, ServerMessage};
@@ -34,8 +33,6 @@ pub(crate) struct ListeningWorker {
     /// Requests a connection.
     pub(crate) wanted: Arc<Notify>,
     pub(crate) requests: UnsolicitedRequests,
-    /// The longest wait for a server to acknowledge a subscription.
-    pub(crate) patience: Duration,
 }
 
 impl ListeningWorker {
@@ -92,7 +89,6 @@ impl ListeningWorker {
             registry,
             origin,
             context,
-            patience,
             requests,
             ..
         } = self;
@@ -109,7 +105,7 @@ impl ListeningWorker {
                 let subscription = SharedSubscription::new(
                     (registry, &context.name),
                     connection,
-                    *patience,
+                    context.timeouts.connect,
                     is_repeated,
                 );
                 Box::pin(subscription.keep()).await;
@@ -127,12 +123,7 @@ impl ListeningWorker {
                 .await;
             }
             (Origin::Session(session), Era::Legacy) => {
-                let own = legacy::Own {
-                    registry,
-                    connection,
-                    session,
-                    is_repeated,
-                };
+                let own = legacy::keep_own(registry, connection, session, is_repeated);
                 let forwarding = server_requests(Some(session)).forward(requests);
                 let telling = async {
                     for early in registry.take_early(session) {
@@ -140,11 +131,13 @@ impl ListeningWorker {
                         let _ = connection.notify(&early).await;
                     }
                 };
-                Box::pin(join3(forwarding, own.keep(), telling)).await;
+                Box::pin(join3(forwarding, own, telling)).await;
             }
             (Origin::Pooled(principal), Era::Legacy) => {
-                let listening = legacy::keep_for_clients(registry, connection, principal, false);
-                Box::pin(listening).await;
+                Box::pin(legacy::keep_for_clients(
+                    registry, connection, principal, false,
+                ))
+                .await;
             }
             (Origin::Request(principal), Era::Legacy) => {
                 let asks = connection.may_ask();

@@ -30,7 +30,7 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response};
 use fanlight_telemetry::{Parent, Subject};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::connection::attempt::Attempt;
@@ -154,15 +154,14 @@ impl SessionPool {
             (None, first),
             &settings.context.root,
         );
-        let (limits, tasks) = (settings.context.limits, settings.context.tasks.clone());
-        let patience = settings.timeouts.connect;
-        let listeners = Listeners::new(
-            Arc::clone(&registry),
-            base.state.clone(),
-            tasks,
-            patience,
-            limits.sessions,
-        );
+        let dedicated = settings.context.limits.sessions;
+        let listeners = Listeners {
+            registry: Arc::clone(&registry),
+            state: base.state.clone(),
+            tasks: settings.context.tasks.clone(),
+            patience: settings.timeouts.connect,
+            dedicated: Arc::new(Semaphore::new(dedicated.min(Semaphore::MAX_PERMITS))),
+        };
         let (legacy_era, sharing, connections, turns) = Default::default();
         Arc::new(Self {
             settings,
@@ -446,19 +445,18 @@ impl SessionPool {
         let waking = WakeOnDrop(&self.turns);
         let outcome = supervised.ready(patience).await;
         drop(waking);
+        let outcome = outcome.map(|connection| self.own_lease(client, connection, supervised));
         let outcome = match self.modern_base() {
             Some(base) => self.learn_era(base, client, outcome),
-            None => outcome.map(Served::InOwnEra),
+            None => outcome,
         };
         match outcome {
-            Ok(Served::InOwnEra(connection)) => Ok(self.own_lease(client, connection, supervised)),
-            Ok(Served::ByBase(base)) => Ok(Lease::of_base(base)),
             Err(BackendError::ShuttingDown) if !self.settings.shutdown.is_cancelled() => {
                 Err(BackendError::Unreachable {
                     reason: "the client's session has ended".into(),
                 })
             }
-            Err(error) => Err(error),
+            outcome => outcome,
         }
     }
 
@@ -513,11 +511,7 @@ impl SessionPool {
             return Ok(self.listeners.add_at_rest(listen, &description));
         }
         let ready = self.base.ready(self.settings.timeouts.connect);
-        if listen.interest.session && listen.interest.unknown.is_none() {
-            return self.listeners.add_of_session(listen, ready).await;
-        }
-        let connection = ready.await?;
-        self.listeners.add(listen, connection.revision()).await
+        self.listeners.add(listen, ready).await
     }
 
     /// The answer to a call about subscriptions that the server need not get; `None` for other
@@ -629,21 +623,22 @@ impl SessionPool {
     }
 
     /// Learns whether the server serves the legacy era, from an attempt to open a client's own
-    /// connection.
+    /// connection. If it does not, the client's requests are translated for the base connection.
     fn learn_era(
         &self,
         base: Arc<Connection>,
         client: &CallContext,
-        outcome: Result<Arc<Connection>, BackendError>,
-    ) -> Result<Served, BackendError> {
+        outcome: Result<Lease, BackendError>,
+    ) -> Result<Lease, BackendError> {
         let error = match outcome {
-            Ok(connection) => {
+            Ok(lease) => {
                 // Another process opened the session, so this proves nothing about the server now.
-                if !connection.is_continued() {
+                if !lease.connection.is_continued() {
+                    let description = lease.connection.description();
                     self.legacy_era
-                        .record(&base, LegacyEra::Served(connection.description()));
+                        .record(&base, LegacyEra::Served(description));
                 }
-                return Ok(Served::InOwnEra(connection));
+                return Ok(lease);
             }
             Err(error) => error,
         };
@@ -653,15 +648,15 @@ impl SessionPool {
             (Some(LegacyEra::NotServed), _) => {
                 // Another client's attempt has determined this meanwhile.
                 self.end_own(client);
-                Ok(Served::ByBase(base))
+                Ok(Lease::of_base(base))
             }
-            (None, Refusal::Unclear) => Ok(Served::ByBase(base)),
+            (None, Refusal::Unclear) => Ok(Lease::of_base(base)),
             (None, Refusal::Era) => {
                 let backend = &*self.settings.context.name;
                 tracing::info!(backend, %error, "server does not serve the legacy era: legacy clients are translated");
                 self.legacy_era.record(&base, LegacyEra::NotServed);
                 self.end_own(client);
-                Ok(Served::ByBase(base))
+                Ok(Lease::of_base(base))
             }
         }
     }
@@ -941,14 +936,6 @@ pub(crate) fn is_for_all(method: &Method) -> bool {
     method.is_list() || matches!(method, Method::Ping | Method::SetLogLevel)
 }
 
-/// How a server with a modern base connection serves a legacy client.
-enum Served {
-    /// Over the client's own connection, in the legacy era.
-    InOwnEra(Arc<Connection>),
-    /// Over the base connection; the client's requests are translated.
-    ByBase(Arc<Connection>),
-}
-
 impl Lease {
     fn of_base(connection: Arc<Connection>) -> Self {
         Self {
@@ -1028,7 +1015,6 @@ fn open(
         state: state.clone(),
         wanted: Arc::clone(&wanted),
         requests,
-        patience: settings.timeouts.connect,
     };
     tasks.spawn(worker.run());
     let log = Arc::clone(&settings.context.process_log);

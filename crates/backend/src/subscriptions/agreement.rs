@@ -21,13 +21,9 @@ pub(super) struct Agreement {
     has_updates: bool,
 }
 
-/// The changes to request from a legacy server.
-pub(crate) struct PendingChanges {
-    pub(crate) generation: u64,
-    /// Resources to subscribe to, with the client's `params`, if any.
-    pub(crate) subscribe: Vec<(Arc<str>, Option<Json>)>,
-    pub(crate) unsubscribe: Vec<Arc<str>>,
-}
+/// The changes to request from a legacy server: resources to subscribe to, with the client's
+/// `params` if any, and those to unsubscribe from.
+pub(crate) type PendingChanges = (Vec<(Arc<str>, Option<Json>)>, Vec<Arc<str>>);
 
 fn verdict(is_accepted: bool) -> Verdict {
     if is_accepted {
@@ -42,24 +38,22 @@ impl SubscriptionRegistry {
     pub(crate) async fn honoured(&self, interest: &Interest) -> Interest {
         let agreement = self.agreed(&interest.uris).await;
         let state = self.state.lock();
-        let among = |entries: &HashMap<Arc<str>, Entry>, wanted: &[Arc<str>]| {
-            let is_accepted = |name: &&Arc<str>| {
-                let entry = entries.get(*name);
-                entry.is_some_and(|entry| matches!(entry.verdict, Verdict::Accepted))
-            };
-            wanted.iter().filter(is_accepted).cloned().collect()
+        let is_accepted = |entries: &HashMap<Arc<str>, Entry>, name: &Arc<str>| {
+            let entry = entries.get(name);
+            entry.is_some_and(|entry| matches!(entry.verdict, Verdict::Accepted))
         };
-        let mut uris: Vec<_> = among(&state.uris, &interest.uris);
-        if !agreement.has_updates {
-            uris.clear();
-        }
-        Interest {
+        let mut honoured = Interest {
             lists: agreement.lists & interest.lists,
-            uris,
-            tasks: among(&state.tasks, &interest.tasks),
-            session: interest.session,
             unknown: None,
-        }
+            ..interest.clone()
+        };
+        honoured
+            .uris
+            .retain(|uri| agreement.has_updates && is_accepted(&state.uris, uri));
+        honoured
+            .tasks
+            .retain(|task| is_accepted(&state.tasks, task));
+        honoured
     }
 
     /// Waits until the server has answered to the current demand. Of resources it considers only
@@ -113,24 +107,21 @@ impl SubscriptionRegistry {
     }
 
     /// The changes to request from a legacy server, which has accepted the subscriptions `held`,
-    /// except for resources in `busy`, which have a running request.
+    /// except for resources in `busy`, which have a running request; and the generation of the
+    /// demand.
     pub(crate) fn changes(
         &self,
         held: &HashSet<Arc<str>>,
         busy: &HashSet<Arc<str>>,
-    ) -> PendingChanges {
+    ) -> (u64, PendingChanges) {
         let state = self.state.lock();
         let undecided = state.uris.iter().filter(|(uri, entry)| {
             matches!(entry.verdict, Verdict::Pending) && !busy.contains(*uri)
         });
         let is_unwanted = |uri: &&Arc<str>| !state.uris.contains_key(*uri) && !busy.contains(*uri);
-        PendingChanges {
-            generation: state.generation,
-            subscribe: undecided
-                .map(|(uri, entry)| (Arc::clone(uri), entry.params.clone()))
-                .collect(),
-            unsubscribe: held.iter().filter(is_unwanted).cloned().collect(),
-        }
+        let undecided = undecided.map(|(uri, entry)| (Arc::clone(uri), entry.params.clone()));
+        let unwanted = held.iter().filter(is_unwanted).cloned();
+        (state.generation, (undecided.collect(), unwanted.collect()))
     }
 
     /// Records a legacy server's answer.

@@ -11,8 +11,7 @@ use fanlight_protocol::uri::with_parents;
 use fanlight_protocol::{Method, Notification};
 
 use super::Origin;
-use super::listener::{Listener, Session};
-use super::state::{Entry, State, Subscriber, Verdict};
+use super::state::{Entry, Listener, Session, State, Subscriber, Verdict};
 
 /// Sends a notification to its listeners, except for the session that has already received it.
 /// Returns the number of listeners without capacity.
@@ -71,7 +70,7 @@ pub(super) fn announce(
     state: &mut State,
     origin: &Origin,
     lists: Lists,
-    recorded: &[Arc<str>],
+    recorded: &HashSet<Arc<str>>,
 ) -> usize {
     let accepted = |entry: &Entry| {
         matches!(entry.verdict, Verdict::Accepted) && matches!(origin, Origin::Base)

@@ -46,17 +46,14 @@ impl Filter {
 
     /// The part of an interest that this filter contains.
     pub(crate) fn honours(&self, interest: &Interest) -> Interest {
-        let among = |wanted: &[Arc<str>], some: &HashSet<Arc<str>>| {
-            let wanted = wanted.iter().filter(|name| some.contains(*name));
-            wanted.cloned().collect()
-        };
-        Interest {
+        let mut honoured = Interest {
             lists: self.lists & interest.lists,
-            uris: among(&interest.uris, &self.uris),
-            tasks: among(&interest.tasks, &self.tasks),
-            session: interest.session,
             unknown: None,
-        }
+            ..interest.clone()
+        };
+        honoured.uris.retain(|uri| self.uris.contains(uri));
+        honoured.tasks.retain(|task| self.tasks.contains(task));
+        honoured
     }
 }
 

@@ -61,14 +61,14 @@ struct Held {
     missing: Vec<ProcessNumber>,
 }
 
-/// The handling of an update.
+/// The handling of a message that may have to wait for others.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum UpdateAdmission {
+pub(super) enum Admission<T> {
     Deliver,
     /// It joins one that is already held.
     Merged,
-    /// It is held: [`JointUpdates::take_due`] must be called at this time with this number.
-    Held(Instant, u64),
+    /// It is held: `take_due` must be called at this time, with this number if there is one.
+    Held(Instant, T),
 }
 
 impl JointUpdates {
@@ -130,7 +130,7 @@ impl JointUpdates {
         notification: &Notification,
         uri: &str,
         is_base_subscribed: bool,
-    ) -> UpdateAdmission {
+    ) -> Admission<u64> {
         let mut state = self.state.lock();
         let is_same = |held: &Held| {
             held.principal == *principal && held.notification.text == notification.text
@@ -143,9 +143,9 @@ impl JointUpdates {
             });
             if is_whole {
                 state.held.swap_remove(at);
-                return UpdateAdmission::Deliver;
+                return Admission::Deliver;
             }
-            return UpdateAdmission::Merged;
+            return Admission::Merged;
         }
         let own = state
             .processes
@@ -158,7 +158,7 @@ impl JointUpdates {
             .filter(|process| *process != from)
             .collect();
         if missing.is_empty() || state.held.len() >= MOST_HELD {
-            return UpdateAdmission::Deliver;
+            return Admission::Deliver;
         }
         state.last_held += 1;
         let number = state.last_held;
@@ -168,7 +168,7 @@ impl JointUpdates {
             notification: notification.clone(),
             missing,
         });
-        UpdateAdmission::Held(Instant::now() + self.settle, number)
+        Admission::Held(Instant::now() + self.settle, number)
     }
 
     /// A held update that has waited long enough, with its principal; `None` if it has been
@@ -196,7 +196,7 @@ impl Process {
 mod tests {
     use fanlight_protocol::{Json, Method};
 
-    use super::UpdateAdmission::{Deliver, Held, Merged};
+    use super::Admission::{Deliver, Held, Merged};
     use super::*;
 
     const URI: &str = "a://r";

@@ -8,7 +8,6 @@ mod agreement;
 mod deliver;
 mod filter;
 mod joint_updates;
-mod listener;
 mod state;
 mod task_progress;
 mod unsolicited;
@@ -30,9 +29,8 @@ use tokio_util::task::TaskTracker;
 
 use agreement::Agreement;
 use deliver::Audience;
-use joint_updates::{JointUpdates, UpdateAdmission};
-use listener::{ListenerId, Session};
-use state::State;
+use joint_updates::{Admission, JointUpdates};
+use state::{ListenerId, Session, State};
 use task_progress::ProgressTarget;
 
 pub(crate) use agreement::PendingChanges;
@@ -77,23 +75,15 @@ impl Origin {
 /// The listeners of one server.
 pub(crate) struct SubscriptionRegistry {
     backend: Arc<str>,
-    /// The limit that applies separately to resources on the base connection, to tasks, and to one
-    /// session's resources on its own connection.
-    limit: usize,
-    /// Whether all clients share the base connection, whatever the server's era.
-    shared: bool,
+    settings: RegistrySettings,
     /// Shared with each listener that has its own subscription.
     dedicated: Arc<()>,
     state: Mutex<State>,
-    records: Arc<SessionSubscriptions>,
     changed: watch::Sender<u64>,
     agreement: watch::Sender<Agreement>,
     coalescing: Coalescing,
     joint_updates: JointUpdates,
     task_progress: TaskProgress,
-    /// The tasks that deliver announcements later, until the server ends.
-    tasks: TaskTracker,
-    shutdown: CancellationToken,
     itself: Weak<Self>,
 }
 
@@ -107,6 +97,7 @@ pub(crate) struct RegistrySettings {
     /// How long announcements of changes of one list or resource are collected.
     pub(crate) settle: Duration,
     pub(crate) records: Arc<SessionSubscriptions>,
+    /// The tasks that deliver announcements later, until the server ends.
     pub(crate) tasks: TaskTracker,
     pub(crate) shutdown: CancellationToken,
 }
@@ -119,28 +110,17 @@ pub(crate) struct Registration {
 
 impl SubscriptionRegistry {
     pub(crate) fn new(backend: Arc<str>, settings: RegistrySettings) -> Arc<Self> {
-        let RegistrySettings {
-            limit,
-            shared,
-            settle,
-            records,
-            tasks,
-            shutdown,
-        } = settings;
+        let (settle, limit) = (settings.settle, settings.limit);
         Arc::new_cyclic(|itself| Self {
             backend,
-            limit,
-            shared,
+            settings,
             dedicated: Arc::default(),
             state: Mutex::default(),
-            records,
             changed: watch::Sender::new(0),
             agreement: watch::Sender::new(Agreement::default()),
             coalescing: Coalescing::new(settle),
             joint_updates: JointUpdates::new(settle),
             task_progress: TaskProgress::new(limit),
-            tasks,
-            shutdown,
             itself: Weak::clone(itself),
         })
     }
@@ -151,7 +131,7 @@ impl SubscriptionRegistry {
             if state.closed {
                 0
             } else {
-                state.add(listen, self.limit)
+                state.add(listen, self.settings.limit)
             }
         });
         Registration {
@@ -175,62 +155,56 @@ impl SubscriptionRegistry {
         uri: &Arc<str>,
         params: Option<&Json>,
     ) -> Option<Verdict> {
-        if !self.change(|state| state.subscribe_session(session, uri, params, self.limit)) {
-            return None;
+        // Recorded before the server answers: otherwise the resource might be unsubscribed meanwhile.
+        self.settings.records.add(session, uri);
+        let limit = self.settings.limit;
+        let mut verdict = None;
+        if self.change(|state| state.subscribe_session(session, uri, params, limit)) {
+            self.agreed(std::slice::from_ref(uri)).await;
+            let state = self.state.lock();
+            let entry = state.uris.get(uri);
+            verdict = Some(entry.map_or_else(Verdict::default, |entry| entry.verdict.clone()));
         }
-        self.agreed(std::slice::from_ref(uri)).await;
-        let verdict = self
-            .state
-            .lock()
-            .uris
-            .get(uri)
-            .map(|entry| entry.verdict.clone())
-            .unwrap_or_default();
-        if !matches!(verdict, Verdict::Accepted) {
+        if !matches!(verdict, Some(Verdict::Accepted)) {
             self.unsubscribe(session, uri);
         }
-        Some(verdict)
+        verdict
     }
 
-    pub(crate) fn unsubscribe(&self, session: &Caller, uri: &Arc<str>) {
+    pub(crate) fn unsubscribe(&self, session: &Caller, uri: &str) {
+        self.settings.records.remove(session, uri);
         self.change(|state| state.unsubscribe_session(session, uri));
     }
 
     /// Whether a session's subscriptions on the base connection match the record exactly.
     pub(crate) fn is_as_recorded(&self, session: &Caller) -> bool {
-        let recorded = self.records.of(session);
-        let state = self.state.lock();
-        state
-            .subscribed(session)
-            .map_or(recorded.is_empty(), |subscribed| {
-                subscribed.len() == recorded.len()
-                    && recorded.iter().all(|uri| subscribed.contains(uri))
-            })
+        self.settings.records.of(session) == self.state.lock().subscribed(session)
     }
 
     /// Makes a session's subscriptions on the base connection match the record. Returns the new
     /// ones, once the server has answered.
     pub(crate) async fn subscribe_as_recorded(&self, session: &Caller) -> Vec<Arc<str>> {
-        let recorded = self.records.of(session);
-        let added = self.change(|state| state.set_subscribed(session, &recorded, self.limit));
+        let recorded = self.settings.records.of(session);
+        let added =
+            self.change(|state| state.set_subscribed(session, recorded, self.settings.limit));
         self.agreed(&added).await;
         added
     }
 
     pub(crate) fn recorded(&self) -> &SessionSubscriptions {
-        &self.records
+        &self.settings.records
     }
 
     /// Whether a session may subscribe to one more resource on its own connection.
     pub(crate) fn may_subscribe(&self, session: &Caller, uri: &Arc<str>) -> bool {
-        let recorded = self.records.of(session);
-        recorded.len() < self.limit || recorded.contains(uri)
+        let recorded = self.settings.records.of(session);
+        recorded.len() < self.settings.limit || recorded.contains(uri)
     }
 
     /// Names a task for a session while it listens, until the task ends. The session's own dialect
     /// cannot name tasks. A session has at most `of_session` of them.
     pub(crate) fn follow_task(&self, session: &Caller, task: &str, of_session: usize) {
-        let limits = (of_session, self.limit);
+        let limits = (of_session, self.settings.limit);
         self.change(|state| state.follow(session, &task.into(), limits));
     }
 
@@ -263,7 +237,7 @@ impl SubscriptionRegistry {
 
     /// Removes all entries of a session.
     pub(crate) fn end_session(&self, session: SessionKey) {
-        self.records.end(session);
+        self.settings.records.end(session);
         self.leave_session(session);
     }
 
@@ -342,7 +316,7 @@ impl SubscriptionRegistry {
         !(state.lists() & lists).is_empty()
             || !state.uris.is_empty()
             || (tasks && !state.tasks.is_empty())
-            || (self.shared && state.any_session())
+            || (self.settings.shared && state.any_session())
     }
 
     /// Whether listeners on the base connection want more than changes of lists.
@@ -380,24 +354,14 @@ impl SubscriptionRegistry {
         if Change::of(&notification.method).is_none() {
             return self.deliver_now(origin, &notification, except);
         }
-        let method = notification.method.clone();
-        match self.coalescing.admit(
-            origin,
-            Announcement {
-                notification,
-                except: except.cloned(),
-            },
-        ) {
-            Admission::Deliver(announcement) => {
-                let Announcement { notification, .. } = *announcement;
-                self.deliver_now(origin, &notification, except);
-            }
+        match self.coalescing.admit(origin, &notification, except) {
+            Admission::Deliver => self.deliver_now(origin, &notification, except),
             Admission::Merged => {}
-            Admission::Waits(until) => {
-                let origin = origin.clone();
+            Admission::Held(until, ()) => {
+                let (origin, method) = (origin.clone(), notification.method);
                 self.later(until, move |registry| {
-                    if let Some(due) = registry.coalescing.take_due(&origin, &method) {
-                        registry.deliver_now(&origin, &due.notification, due.except.as_ref());
+                    if let Some((due, except)) = registry.coalescing.take_due(&origin, &method) {
+                        registry.deliver_now(&origin, &due, except.as_ref());
                     }
                 });
             }
@@ -406,8 +370,8 @@ impl SubscriptionRegistry {
 
     /// Runs `act` at this time, unless the server ends before.
     fn later(&self, until: Instant, act: impl FnOnce(&Self) + Send + 'static) {
-        let (registry, shutdown) = (Weak::clone(&self.itself), self.shutdown.clone());
-        self.tasks.spawn(async move {
+        let (registry, shutdown) = (Weak::clone(&self.itself), self.settings.shutdown.clone());
+        self.settings.tasks.spawn(async move {
             let waited = shutdown.run_until_cancelled(sleep_until(until)).await;
             if let Some(registry) = waited.and_then(|()| registry.upgrade()) {
                 act(&registry);
@@ -455,9 +419,9 @@ impl SubscriptionRegistry {
             .joint_updates
             .admit((principal, process), notification, &uri, is_base_subscribed)
         {
-            UpdateAdmission::Deliver => self.deliver_update(Audience::Of(principal), notification),
-            UpdateAdmission::Merged => {}
-            UpdateAdmission::Held(until, number) => self.later(until, move |registry| {
+            Admission::Deliver => self.deliver_update(Audience::Of(principal), notification),
+            Admission::Merged => {}
+            Admission::Held(until, number) => self.later(until, move |registry| {
                 if let Some((principal, update)) = registry.joint_updates.take_due(number) {
                     registry.deliver_update(Audience::Of(&principal), &update);
                 }
@@ -534,14 +498,17 @@ impl SubscriptionRegistry {
     }
 
     fn deliver_now(&self, origin: &Origin, notification: &Notification, except: Option<&Caller>) {
-        let dropped =
-            self.change(|state| deliver::deliver(state, origin, self.shared, notification, except));
+        let dropped = self.change(|state| {
+            deliver::deliver(state, origin, self.settings.shared, notification, except)
+        });
         self.warn_of_slow(dropped);
     }
 
     /// Announces that lists and resources may have changed while nothing could be received.
     pub(crate) fn announce(&self, origin: &Origin, lists: Lists) {
-        let recorded = origin.session().map(|session| self.records.of(session));
+        let recorded = origin
+            .session()
+            .map(|session| self.settings.records.of(session));
         let recorded = recorded.unwrap_or_default();
         let dropped = deliver::announce(&mut self.state.lock(), origin, lists, &recorded);
         self.warn_of_slow(dropped);
@@ -613,21 +580,7 @@ struct Window {
 }
 
 /// An announcement, and the client that has already received it.
-#[derive(Debug)]
-struct Announcement {
-    notification: Notification,
-    except: Option<Caller>,
-}
-
-/// The handling of an announcement.
-#[derive(Debug)]
-enum Admission {
-    Deliver(Box<Announcement>),
-    /// It joins one that is already waiting.
-    Merged,
-    /// It waits: [`Coalescing::take_due`] must be called at this time.
-    Waits(Instant),
-}
+type Announcement = (Notification, Option<Caller>);
 
 impl Coalescing {
     fn new(settle: Duration) -> Self {
@@ -637,43 +590,35 @@ impl Coalescing {
         }
     }
 
-    fn admit(&self, origin: &Origin, announcement: Announcement) -> Admission {
-        let (now, method) = (Instant::now(), announcement.notification.method.clone());
+    fn admit(
+        &self,
+        origin: &Origin,
+        notification: &Notification,
+        except: Option<&Caller>,
+    ) -> Admission<()> {
+        let (now, method) = (Instant::now(), &notification.method);
         let mut windows = self.windows.lock();
         windows.retain(|window| window.end > now || window.waiting.is_some());
-        match windows
+        let Some(window) = windows
             .iter_mut()
-            .find(|window| window.method == method && window.origin == *origin)
-        {
-            None => {
-                windows.push(Window {
-                    origin: origin.clone(),
-                    method,
-                    end: now + self.settle,
-                    waiting: None,
-                });
-                Admission::Deliver(Box::new(announcement))
-            }
-            Some(Window {
-                waiting: Some(waiting),
-                ..
-            }) => {
-                // A client that has received all of them needs no more.
-                let is_same = waiting.except == announcement.except;
-                let Announcement {
-                    notification,
-                    except,
-                } = announcement;
-                *waiting = Announcement {
-                    notification,
-                    except: except.filter(|_| is_same),
-                };
-                Admission::Merged
-            }
-            Some(window) => {
-                window.waiting = Some(announcement);
-                Admission::Waits(window.end)
-            }
+            .find(|window| window.method == *method && window.origin == *origin)
+        else {
+            windows.push(Window {
+                origin: origin.clone(),
+                method: method.clone(),
+                end: now + self.settle,
+                waiting: None,
+            });
+            return Admission::Deliver;
+        };
+        let waiting = window.waiting.take();
+        // A client that has received all of them needs no more.
+        let is_same = |(_, other): &Announcement| other.as_ref() == except;
+        let except = except.filter(|_| waiting.as_ref().is_none_or(is_same));
+        window.waiting = Some((notification.clone(), except.cloned()));
+        match waiting {
+            Some(_) => Admission::Merged,
+            None => Admission::Held(window.end, ()),
         }
     }
 
@@ -696,11 +641,8 @@ mod coalescing_tests {
 
     const SETTLE: Duration = Duration::from_millis(100);
 
-    fn announcement(method: &Method) -> Announcement {
-        Announcement {
-            notification: Notification::new(method.clone(), None),
-            except: None,
-        }
+    fn announcement(method: &Method) -> Notification {
+        Notification::new(method.clone(), None)
     }
 
     #[tokio::test(start_paused = true)]
@@ -708,9 +650,9 @@ mod coalescing_tests {
         let coalescing = Coalescing::new(SETTLE);
         let (mut delivered, mut waits) = (0, Vec::new());
         for _ in 0..1000 {
-            match coalescing.admit(&Origin::Base, announcement(&Method::ToolsChanged)) {
-                Admission::Deliver(_) => delivered += 1,
-                Admission::Waits(until) => waits.push(until),
+            match coalescing.admit(&Origin::Base, &announcement(&Method::ToolsChanged), None) {
+                Admission::Deliver => delivered += 1,
+                Admission::Held(until, ()) => waits.push(until),
                 Admission::Merged => {}
             }
         }
@@ -722,9 +664,9 @@ mod coalescing_tests {
                 .is_some()
         );
         // Further announcements follow.
-        let next = coalescing.admit(&Origin::Base, announcement(&Method::ToolsChanged));
+        let next = coalescing.admit(&Origin::Base, &announcement(&Method::ToolsChanged), None);
         assert!(
-            matches!(next, Admission::Waits(until) if until == Instant::now() + SETTLE),
+            matches!(next, Admission::Held(until, ()) if until == Instant::now() + SETTLE),
             "{next:?}"
         );
     }
@@ -734,8 +676,8 @@ mod coalescing_tests {
         let coalescing = Coalescing::new(SETTLE);
         let is_delivered = |origin: &Origin, method| {
             matches!(
-                coalescing.admit(origin, announcement(method)),
-                Admission::Deliver(_)
+                coalescing.admit(origin, &announcement(method), None),
+                Admission::Deliver
             )
         };
         let session = Origin::Session(Caller::session_of(Principal::anonymous(), SessionKey(1)));
@@ -753,17 +695,14 @@ mod coalescing_tests {
         let client = |key| Some(Caller::session_of(Principal::anonymous(), SessionKey(key)));
         for (second, left) in [(client(1), client(1)), (client(2), None), (None, None)] {
             for except in [None, client(1), second] {
-                let announcement = Announcement {
-                    except,
-                    ..announcement(&Method::ToolsChanged)
-                };
-                let _ = coalescing.admit(&Origin::Base, announcement);
+                let announcement = announcement(&Method::ToolsChanged);
+                let _ = coalescing.admit(&Origin::Base, &announcement, except.as_ref());
             }
             assert_eq!(
                 coalescing
                     .take_due(&Origin::Base, &Method::ToolsChanged)
                     .unwrap()
-                    .except,
+                    .1,
                 left
             );
             tokio::time::advance(SETTLE).await;
@@ -816,15 +755,11 @@ impl SessionSubscriptions {
     }
 
     /// The subscriptions of a session.
-    pub(crate) fn of(&self, session: &Caller) -> Vec<Arc<str>> {
+    pub(crate) fn of(&self, session: &Caller) -> HashSet<Arc<str>> {
         let sessions = self.sessions.lock();
         let recorded = session.session().and_then(|key| sessions.get(&key));
-        recorded
-            .into_iter()
-            .filter(|(owner, _)| owner == session)
-            .flat_map(|(_, uris)| uris)
-            .cloned()
-            .collect()
+        let own = recorded.filter(|(owner, _)| owner == session);
+        own.map_or_else(HashSet::new, |(_, uris)| uris.clone())
     }
 
     /// Removes all subscriptions of a session.
@@ -855,7 +790,7 @@ mod recorded_tests {
         );
         records.remove(&of("bob"), "a:1");
         records.remove(&of("ann"), "a:2");
-        assert_eq!(records.of(&of("ann")), [Arc::clone(&uris[0])]);
+        assert_eq!(records.of(&of("ann")), [Arc::clone(&uris[0])].into());
         records.end(key);
         assert!(records.of(&of("ann")).is_empty());
     }

@@ -1,18 +1,158 @@
-//! The interests of each listener. Plain tables; [`super::SubscriptionRegistry`] locks them.
+//! The listeners of one server, the clients' sessions and their interests. Plain tables;
+//! [`super::SubscriptionRegistry`] locks them. A listener and a session take little memory, since
+//! every server has both for every listening client.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    Caller, Interest, KEPT_PARAMS, Listen, Principal, ServerMessage, SessionKey,
+    CallContext, Caller, Interest, KEPT_PARAMS, Listen, Principal, ServerMessage, ServerMessages,
+    SessionKey,
 };
+use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::subscription::{Change, Lists};
 use fanlight_protocol::uri::with_parents;
-use fanlight_protocol::{Json, Response};
+use fanlight_protocol::{Json, Notification, Response};
 use foldhash::fast::RandomState;
+use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use super::listener::{ListenRequest, Listener, ListenerId, More, Session};
+/// Identifies a listener.
+pub(crate) type ListenerId = u64;
+
+pub(super) struct Listener {
+    /// The messages it receives from the base connection, as agreed by the server.
+    pub(super) request: ListenRequest,
+    /// The lists whose changes it asked for. A session's own connection may announce more than the
+    /// base connection, since a server's eras may differ.
+    pub(super) lists: Lists,
+    pub(super) context: Arc<CallContext>,
+    pub(super) messages: ServerMessages,
+}
+
+/// The messages that a listener wants.
+#[derive(Default)]
+pub(super) struct ListenRequest {
+    pub(super) lists: Lists,
+    /// Whether it wants messages to its session.
+    pub(super) session: bool,
+    /// Few listeners name resources or tasks.
+    named: Option<Box<Interest>>,
+}
+
+/// The state of a client's session.
+pub(super) struct Session {
+    /// The session and its client.
+    pub(super) caller: Caller,
+    /// The listeners that receive messages to the session.
+    pub(super) listeners: SmallVec<[ListenerId; 1]>,
+    /// The least severe log level that the session last asked for.
+    pub(super) level: Option<LogLevel>,
+    /// Whether list changes arrive on the session's own connection.
+    pub(super) has_own_stream: bool,
+    pub(super) more: Option<Box<More>>,
+}
+
+/// The limits of messages that wait: their number, and their bytes.
+const WAITING: (usize, usize) = (32, 64 << 10);
+
+/// Notifications that wait for their receiver. Further ones are dropped above the limits.
+#[derive(Default)]
+pub(super) struct Waiting(Vec<Notification>);
+
+impl Waiting {
+    pub(super) fn add(&mut self, notification: &Notification) {
+        let texts = self.0.iter().chain([notification]);
+        let bytes: usize = texts.map(|waiting| waiting.text.bytes().len()).sum();
+        if self.0.len() < WAITING.0 && bytes <= WAITING.1 {
+            let mut waiting = notification.clone();
+            // Copied, since it may wait long: otherwise it would keep its read buffer in memory.
+            waiting.text = waiting.text.detached();
+            self.0.push(waiting);
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Notification> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+/// The data that few sessions have.
+#[derive(Default)]
+pub(super) struct More {
+    /// The server's messages until the client listens.
+    pub(super) unheard: Waiting,
+    /// The client's notifications until the session has a connection.
+    pub(super) early: Waiting,
+    /// Reports to the task of the session's own connection whether the session has listeners.
+    pub(super) presence: Option<watch::Sender<bool>>,
+    /// The running tasks that are named for it while it listens.
+    pub(super) tasks: HashSet<Arc<str>>,
+}
+
+impl Listener {
+    pub(super) fn principal(&self) -> &Principal {
+        self.context.caller.principal()
+    }
+}
+
+impl ListenRequest {
+    pub(super) fn of(interest: &Interest) -> Self {
+        let any = !interest.uris.is_empty() || !interest.tasks.is_empty();
+        let named = || {
+            Box::new(Interest {
+                unknown: None,
+                ..interest.clone()
+            })
+        };
+        Self {
+            lists: interest.lists,
+            session: interest.session,
+            named: any.then(named),
+        }
+    }
+
+    pub(super) fn uris(&self) -> &[Arc<str>] {
+        self.named.as_ref().map_or(&[], |named| &named.uris)
+    }
+
+    pub(super) fn tasks(&self) -> &[Arc<str>] {
+        self.named.as_ref().map_or(&[], |named| &named.tasks)
+    }
+}
+
+impl Session {
+    pub(super) fn of(caller: &Caller) -> Self {
+        let (caller, listeners) = (caller.clone(), SmallVec::new());
+        Self {
+            caller,
+            listeners,
+            level: None,
+            has_own_stream: false,
+            more: None,
+        }
+    }
+
+    pub(super) fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    pub(super) fn update_presence(&self) {
+        if let Some(presence) = self.more.as_ref().and_then(|more| more.presence.as_ref()) {
+            presence.send_replace(!self.listeners.is_empty());
+        }
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        let more = self.more.as_ref();
+        !self.listeners.is_empty()
+            || self.has_own_stream
+            || more.is_some_and(|more| !more.tasks.is_empty())
+            || more
+                .and_then(|more| more.presence.as_ref())
+                .is_some_and(|watched| watched.receiver_count() > 0)
+    }
+}
 
 #[derive(Default)]
 pub(super) struct State {
@@ -26,7 +166,9 @@ pub(super) struct State {
     pub(super) uris: HashMap<Arc<str>, Entry>,
     /// The tasks that listeners have named.
     pub(super) tasks: HashMap<Arc<str>, Entry>,
-    counts: Counts,
+    /// The numbers of listeners that depend on the base connection: for changes of each list, and
+    /// for messages to sessions.
+    counts: [usize; 4],
     /// Whether the registry is closed, so that no listener can be added.
     pub(super) closed: bool,
 }
@@ -61,13 +203,6 @@ pub(crate) enum Verdict {
     Accepted,
     /// Refused, with the error response if the server sent one.
     Refused(Option<Response>),
-}
-
-/// The numbers of listeners that depend on the base connection, for each kind of message.
-#[derive(Default)]
-struct Counts {
-    lists: [usize; 3],
-    sessions: usize,
 }
 
 impl State {
@@ -214,43 +349,44 @@ impl State {
             self.remove_if_unused(caller);
             return false;
         }
-        if let Some(session) = self.session_mut(caller) {
-            session.more().base_uris.insert(Arc::clone(uri));
-        }
         true
     }
 
-    pub(super) fn unsubscribe_session(&mut self, caller: &Caller, uri: &Arc<str>) {
-        let (Some(key), Some(session)) = (caller.session(), self.session_mut(caller)) else {
-            return;
-        };
-        session.more().base_uris.remove(uri);
-        self.unsubscribe(Named::Resource, Subscriber::Session(key), uri);
-        self.remove_if_unused(caller);
+    pub(super) fn unsubscribe_session(&mut self, caller: &Caller, uri: &str) {
+        if let Some((key, _)) = caller.session().zip(self.session(caller)) {
+            self.unsubscribe(Named::Resource, Subscriber::Session(key), uri);
+            self.remove_if_unused(caller);
+        }
     }
 
-    /// The subscribed resources of a session; `None` if it never had any.
-    pub(super) fn subscribed(&self, caller: &Caller) -> Option<&HashSet<Arc<str>>> {
-        Some(&self.session(caller)?.more.as_ref()?.base_uris)
+    /// The subscribed resources of a session.
+    pub(super) fn subscribed(&self, caller: &Caller) -> HashSet<Arc<str>> {
+        let session = self.session(caller).and(caller.session());
+        session.map_or_else(HashSet::new, |key| self.uris_of(key).cloned().collect())
+    }
+
+    fn uris_of(&self, key: SessionKey) -> impl Iterator<Item = &Arc<str>> {
+        let is_subscriber =
+            move |entry: &Entry| entry.subscribers.contains(&Subscriber::Session(key));
+        let entries = self.uris.iter();
+        entries.filter_map(move |(uri, entry)| is_subscriber(entry).then_some(uri))
     }
 
     /// Sets a session's subscriptions to exactly these resources; returns the new ones.
     pub(super) fn set_subscribed(
         &mut self,
         caller: &Caller,
-        uris: &[Arc<str>],
+        mut wanted: HashSet<Arc<str>>,
         limit: usize,
     ) -> Vec<Arc<str>> {
-        let before = self.subscribed(caller).cloned().unwrap_or_default();
-        let wanted: HashSet<_> = uris.iter().collect();
-        for uri in before.iter().filter(|uri| !wanted.contains(uri)) {
-            self.unsubscribe_session(caller, uri);
+        for uri in self.subscribed(caller) {
+            if !wanted.remove(&uri) {
+                self.unsubscribe_session(caller, &uri);
+            }
         }
-        let others = uris.iter().filter(|uri| !before.contains(*uri));
-        others
-            .filter(|uri| self.subscribe_session(caller, uri, None, limit))
-            .cloned()
-            .collect()
+        let mut added: Vec<_> = wanted.into_iter().collect();
+        added.retain(|uri| self.subscribe_session(caller, uri, None, limit));
+        added
     }
 
     /// Names a task for a session while it listens, until the task ends. A session has at most
@@ -317,12 +453,13 @@ impl State {
             return;
         };
         let (caller, listeners) = (session.caller.clone(), session.listeners.clone());
-        let names = |more: &mut Box<More>| {
-            let (uris, tasks) = (&mut more.base_uris, &mut more.tasks);
-            (std::mem::take(uris), std::mem::take(tasks))
-        };
-        let (uris, tasks) = session.more.as_mut().map(names).unwrap_or_default();
-        for (named, names) in [(Named::Resource, uris), (Named::Task, tasks)] {
+        let tasks = session.more.as_mut();
+        let tasks = tasks.map(|more| std::mem::take(&mut more.tasks));
+        let uris = self.uris_of(key).cloned().collect();
+        for (named, names) in [
+            (Named::Resource, uris),
+            (Named::Task, tasks.unwrap_or_default()),
+        ] {
             for name in names {
                 self.unsubscribe(named, Subscriber::Session(key), &name);
             }
@@ -373,6 +510,7 @@ impl State {
             && self
                 .session(caller)
                 .is_some_and(|session| !session.is_used())
+            && self.uris_of(key).next().is_none()
         {
             self.sessions.remove(&key);
         }
@@ -401,26 +539,22 @@ impl State {
     }
 
     fn count(&mut self, lists: Lists, session: bool, more: bool) {
-        let before = (self.lists(), self.any_session());
-        let Counts {
-            lists: counts,
-            sessions,
-        } = &mut self.counts;
-        let wanted = Change::ALL.map(|change| lists.has(change));
-        for (count, wanted) in counts.iter_mut().zip(wanted).chain([(sessions, session)]) {
-            let by = usize::from(wanted);
+        let before = self.counts.map(|count| count > 0);
+        let [tools, prompts, resources] = Change::ALL.map(|change| lists.has(change));
+        let wanted = [tools, prompts, resources, session];
+        for (count, by) in self.counts.iter_mut().zip(wanted.map(usize::from)) {
             *count = if more {
                 *count + by
             } else {
                 count.saturating_sub(by)
             };
         }
-        self.generation += u64::from(before != (self.lists(), self.any_session()));
+        self.generation += u64::from(before != self.counts.map(|count| count > 0));
     }
 
     /// The lists whose changes are wanted on the base connection.
     pub(super) fn lists(&self) -> Lists {
-        let counts = Change::ALL.into_iter().zip(self.counts.lists);
+        let counts = Change::ALL.into_iter().zip(self.counts);
         counts
             .filter_map(|(change, count)| (count > 0).then_some(change))
             .collect()
@@ -428,7 +562,8 @@ impl State {
 
     /// Whether any session depends on the base connection.
     pub(super) fn any_session(&self) -> bool {
-        self.counts.sessions > 0
+        let [.., sessions] = self.counts;
+        sessions > 0
     }
 
     /// Whether updates of a resource arrive on the base connection, as far as known.

@@ -17,7 +17,7 @@ use fanlight_gateway::{Gateway, ListenOperation};
 use fanlight_protocol::capability::{
     ClientCapability, MissingCapability, missing_capability_error,
 };
-use fanlight_protocol::json::{Chunks, ObjectBuilder};
+use fanlight_protocol::json::{Chunks, Kind, ObjectBuilder};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::subscription::{self, Change, subscription_meta};
@@ -46,16 +46,12 @@ pub(crate) struct Subscriptions {
     hooks: LiveHooks,
 }
 
-/// The conditions that a subscription waits for, and its audit record.
-pub(crate) struct SubscriptionBegins {
-    /// The request's turn under the rate limits.
+/// The conditions of a subscription.
+pub(crate) struct SubscriptionTerms {
+    /// The request's turn under the rate limits, for which the subscription waits.
     pub(crate) turn: Option<Turn>,
     /// The audit record, if it is configured.
     pub(crate) recording: Option<Box<Recording>>,
-}
-
-/// The events that end a subscription.
-pub(crate) struct SubscriptionEnds {
     /// Cancels the request: the subscription ends without a response.
     pub(crate) cancellation: Option<Cancellation>,
     /// The policy's decision; a refusal ends the subscription with an error. `None` for an
@@ -126,8 +122,7 @@ impl Subscriptions {
         core: &Arc<Gateway>,
         operation: ListenOperation,
         request: &Request,
-        begins: SubscriptionBegins,
-        ends: SubscriptionEnds,
+        terms: SubscriptionTerms,
     ) -> Result<Subscription, RpcError> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
             let message = format!(
@@ -138,10 +133,13 @@ impl Subscriptions {
         })?;
         let (messages, receiver) = ServerMessages::channel(self.buffer);
         let core = Arc::clone(core);
-        let SubscriptionBegins {
+        let SubscriptionTerms {
             turn,
             mut recording,
-        } = begins;
+            cancellation,
+            decision,
+            closing,
+        } = terms;
         let announced = recording
             .as_ref()
             .map_or(Ok(None), |recording| recording.announce())?;
@@ -160,11 +158,11 @@ impl Subscriptions {
         Ok(Subscription {
             id: request.id.detached(),
             _params: request.params.clone(),
-            decision: ends.decision,
+            decision,
             state: Some(State::Opening(opening)),
             messages: receiver,
-            cancellation: ends.cancellation,
-            closing: Box::pin(ends.closing.cancelled_owned()),
+            cancellation,
+            closing: Box::pin(closing.cancelled_owned()),
             recording,
             hooks: self.hooks.clone(),
             _permit: permit,
@@ -202,56 +200,44 @@ impl Subscription {
                 &refused.error,
             ))));
         }
-        match &mut self.state {
-            None => Poll::Ready(None),
-            Some(State::Opening(opening)) => {
-                let opened = match opening.as_mut().poll(cx) {
-                    Poll::Ready(opened) => opened,
-                    Poll::Pending => {
-                        ready!(self.closing.as_mut().poll(cx));
-                        return Poll::Ready(Some(self.close()));
-                    }
-                };
-                Poll::Ready(Some(match opened {
-                    Ok(listening) => {
-                        let acknowledged = acknowledged(&self.id, &listening.honoured);
-                        self.state = Some(State::Open(listening));
-                        ResponseItem::Message(acknowledged.into_bytes().into())
-                    }
-                    Err(error) => {
-                        self.state = None;
-                        ResponseItem::Response(Response::from_error(&error))
-                    }
-                }))
-            }
+        let item = self.poll_open(cx);
+        if item.is_pending() && self.closing.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(self.close()));
+        }
+        item
+    }
+
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        Poll::Ready(match &mut self.state {
+            None => None,
+            Some(State::Opening(opening)) => Some(match ready!(opening.as_mut().poll(cx)) {
+                Ok(listening) => {
+                    let acknowledged = acknowledged(&self.id, &listening.honoured);
+                    self.state = Some(State::Open(listening));
+                    ResponseItem::Message(acknowledged.into_bytes().into())
+                }
+                Err(error) => {
+                    self.state = None;
+                    ResponseItem::Response(Response::from_error(&error))
+                }
+            }),
             Some(State::Open(listening)) => loop {
-                match self.messages.poll_recv(cx) {
-                    Poll::Ready(Some(ServerMessage::Notification(notification))) => {
+                match ready!(self.messages.poll_recv(cx)) {
+                    Some(ServerMessage::Notification(notification)) => {
                         // Drop a result that no guardrail has judged; the client gets it through
                         // `tasks/get`, which judges it.
                         let is_unjudged = has_result(&notification) && self.hooks.judge_results();
                         if !is_unjudged && is_wanted(&listening.honoured, &notification) {
                             let text = notification.with_subscription_id(&self.id);
-                            return Poll::Ready(Some(ResponseItem::Message(
-                                text.into_bytes().into(),
-                            )));
+                            break Some(ResponseItem::Message(text.into_bytes().into()));
                         }
                     }
                     // Dropping a server request tells the server that the client cannot be asked.
-                    Poll::Ready(Some(
-                        ServerMessage::Request(_)
-                        | ServerMessage::TaskProgress(_)
-                        | ServerMessage::Stream(_)
-                        | ServerMessage::Refused(_),
-                    )) => {}
-                    Poll::Ready(None) => return Poll::Ready(Some(self.close())),
-                    Poll::Pending => {
-                        ready!(self.closing.as_mut().poll(cx));
-                        return Poll::Ready(Some(self.close()));
-                    }
+                    Some(_) => {}
+                    None => break Some(self.close()),
                 }
             },
-        }
+        })
     }
 }
 
@@ -279,43 +265,29 @@ fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
     })?;
     let found = filter.find_distinct(&subscription::MEMBERS);
     let found = found.map_err(|ambiguous| invalid(format!("{ambiguous} in \"notifications\"")))?;
-    let [tools, prompts, resources, uris, tasks] =
-        found.map(|range| range.map(|range| filter.slice(range)));
-    let flags = [tools, prompts, resources].into_iter();
-    for (flag, name) in flags.zip(subscription::MEMBERS) {
-        if flag.is_some_and(|flag| !matches!(flag.as_text(), "true" | "false")) {
-            let message = format!("\"{name}\" in \"notifications\" must be true or false");
-            return Err(invalid(message));
-        }
+    for (range, member) in found.into_iter().zip(subscription::MEMBERS) {
+        let Some(value) = range.map(|range| filter.slice(range)) else {
+            continue;
+        };
+        let is_array = value.kind() == Kind::Array;
+        let mut strings = value.elements().map(|range| value.slice(range));
+        let problem = match member {
+            subscription::URIS | subscription::TASKS => {
+                if is_array && value.elements().nth(limit).is_some() {
+                    format!("has more than {limit} entries, the limit here")
+                } else if is_array && strings.all(|text| text.as_str().is_some()) {
+                    continue;
+                } else {
+                    "must be an array of strings".to_owned()
+                }
+            }
+            _ if matches!(value.as_text(), "true" | "false") => continue,
+            _ => "must be true or false".to_owned(),
+        };
+        let message = format!("\"{member}\" in \"notifications\" {problem}");
+        return Err(invalid(message));
     }
-    let strings = |value: Option<Json>, name: &str| -> Result<Vec<Arc<str>>, RpcError> {
-        let wrong = || {
-            invalid(format!(
-                "\"{name}\" in \"notifications\" must be an array of strings"
-            ))
-        };
-        let Some(value) = value else {
-            return Ok(Vec::new());
-        };
-        if value.kind() != fanlight_protocol::json::Kind::Array {
-            return Err(wrong());
-        }
-        if value.elements().nth(limit).is_some() {
-            let message = format!(
-                "\"{name}\" in \"notifications\" has more than {limit} entries, the limit here"
-            );
-            return Err(invalid(message));
-        }
-        let text = |range| value.slice(range).as_str().map(Arc::from).ok_or_else(wrong);
-        value.elements().map(text).collect()
-    };
-    Ok(Interest {
-        lists: subscription::lists_of(&filter),
-        uris: strings(uris, subscription::URIS)?,
-        tasks: strings(tasks, subscription::TASKS)?,
-        session: false,
-        unknown: subscription::unknown_members(&filter),
-    })
+    Ok(Interest::of_filter(&filter))
 }
 
 /// The first message, which reports the accepted part of the filter.

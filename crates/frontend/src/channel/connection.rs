@@ -270,19 +270,15 @@ impl Transport for Arc<ChannelConnection> {
     /// initialized notification" (2025-11-25 basic/lifecycle, Initialization).
     fn initialized(&self) {
         if let Some(session) = self.current_session() {
-            drop(self.listen(&self.ingress.core, &ActiveSession::new(&session)));
+            drop(self.listen(&ActiveSession::new(&session)));
         }
     }
 
-    fn listen(
-        &self,
-        core: &Arc<Gateway>,
-        session: &ActiveSession,
-    ) -> Option<BoxFuture<'static, ()>> {
+    fn listen(&self, session: &ActiveSession) -> Option<BoxFuture<'static, ()>> {
         if self.closing.is_cancelled() {
             return None;
         }
-        let opened = session.begin_listening(core);
+        let opened = session.begin_listening();
         if session.claim_notifications() {
             self.spawn(
                 None,

@@ -673,9 +673,5 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Starts to listen to messages outside of calls, if not done yet. The result resolves once the
     /// core has answered, or after a while.
-    fn listen(
-        &self,
-        core: &Arc<Gateway>,
-        session: &ActiveSession,
-    ) -> Option<BoxFuture<'static, ()>>;
+    fn listen(&self, session: &ActiveSession) -> Option<BoxFuture<'static, ()>>;
 }

@@ -20,7 +20,7 @@ use super::{
     AboutTask, Admitted, Ingress, Kept, Origin, Reason, Receiving, Refusal, RequestKind,
     StartedRequest, Transport,
 };
-use crate::call::subscription::{SubscriptionBegins, SubscriptionEnds};
+use crate::call::subscription::SubscriptionTerms;
 use crate::call::{
     Answered, CoreCall, CoreRequest, LegacyCall, Noted, RenderedCall, RequestEnds, ResponseStream,
     input_rounds,
@@ -294,21 +294,21 @@ impl<T: Transport> Receiving<'_, T> {
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
         let turn = self.admit_in_turn(asked).await?;
         let recording = Recording::of_listening(&self.settings, &context, request.params.as_ref());
-        let begins = SubscriptionBegins { turn, recording };
         let cancellation = self
             .transport
             .running()
             .map(|running| running.begin(&request.id));
         let opened = resolved.and_then(|operation| {
-            let ends = SubscriptionEnds {
+            let terms = SubscriptionTerms {
+                turn,
+                recording,
                 cancellation,
                 decision: operation
                     .interest()
                     .and_then(|it| LastingDecision::of(&self.settings, &context.caller, it)),
                 closing: self.transport.closing().clone(),
             };
-            self.subscriptions
-                .open(core, operation, request, begins, ends)
+            self.subscriptions.open(core, operation, request, terms)
         });
         let stream: Responses = match opened {
             Ok(subscription) => Box::new(subscription),
@@ -526,7 +526,7 @@ impl<T: Transport> Receiving<'_, T> {
                 None
             }
             // Recorded before the server gets the request, since it may send messages at once.
-            Method::Subscribe => self.transport.listen(&self.core, session),
+            Method::Subscribe => self.transport.listen(session),
             Method::Unsubscribe => {
                 uri()
                     .iter()

@@ -13,7 +13,8 @@ use fanlight_protocol::json::{MAX_NESTING, Member, ObjectBuilder};
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::seal::{KeyError, Keys, Seal};
 use fanlight_protocol::{Json, Revision};
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use super::Session;
@@ -54,12 +55,16 @@ pub(crate) struct OnRecord {
     changes: Option<u64>,
     /// The time of creation or of the last extension.
     since: Instant,
-    writes: RecordWrites,
+    writes: Arc<RecordWrites>,
 }
 
 /// Coordinates the writes of a session's record.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RecordWrites(watch::Sender<Writes>);
+#[derive(Debug)]
+pub(super) struct RecordWrites {
+    /// One write runs at a time.
+    turn: Semaphore,
+    writes: Mutex<Writes>,
+}
 
 #[derive(Debug, Default)]
 struct Writes {
@@ -69,14 +74,6 @@ struct Writes {
     /// last one.
     done: u64,
     is_written: bool,
-    is_running: bool,
-}
-
-/// The right to write the record on behalf of all earlier requests. Dropping it passes the right
-/// on.
-pub(super) struct WriteTurn<'a> {
-    writes: &'a watch::Sender<Writes>,
-    asked: u64,
 }
 
 /// The session's keeper after an attempted take-over.
@@ -107,7 +104,10 @@ impl SessionArchive {
             mark: self.records.mark(),
             changes: None,
             since: Instant::now(),
-            writes: RecordWrites::default(),
+            writes: Arc::new(RecordWrites {
+                turn: Semaphore::new(1),
+                writes: Mutex::default(),
+            }),
         }
     }
 
@@ -226,8 +226,8 @@ impl OnRecord {
     }
 
     /// The coordination of writes.
-    pub(super) fn writes(&self) -> RecordWrites {
-        self.writes.clone()
+    pub(super) fn writes(&self) -> Arc<RecordWrites> {
+        Arc::clone(&self.writes)
     }
 
     /// The archive and name to ask the store with, if the session is in doubt: other replicas may
@@ -280,53 +280,30 @@ impl OnRecord {
 }
 
 impl RecordWrites {
-    /// Requests a write of the session's current state. Waits until the caller may write, or until
-    /// another write has covered the request; then returns whether that write succeeded.
-    pub(super) async fn turn(&self) -> Result<WriteTurn<'_>, bool> {
-        let mut number = 0;
-        self.0.send_if_modified(|writes| {
+    /// Requests a write of the session's current state, and waits until this one or another has
+    /// covered the request. Returns whether that succeeded. If this is dropped, the next one that
+    /// waits writes.
+    pub(super) async fn write(&self, write: impl Future<Output = bool>) -> bool {
+        let number = {
+            let mut writes = self.writes.lock();
             writes.asked += 1;
-            number = writes.asked;
-            false
-        });
-        let mut waiting = self.0.subscribe();
-        loop {
-            // There is no error, since the sender lives.
-            drop(
-                waiting
-                    .wait_for(|writes| writes.done >= number || !writes.is_running)
-                    .await,
-            );
-            let mut turn = None;
-            self.0.send_if_modified(|writes| {
-                if writes.done >= number {
-                    turn = Some(Err(writes.is_written));
-                } else if !std::mem::replace(&mut writes.is_running, true) {
-                    turn = Some(Ok(writes.asked));
-                }
-                false
-            });
-            if let Some(turn) = turn {
-                return turn.map(|asked| WriteTurn {
-                    writes: &self.0,
-                    asked,
-                });
+            writes.asked
+        };
+        // It is never closed.
+        let Ok(_turn) = self.turn.acquire().await else {
+            return false;
+        };
+        let asked = {
+            let writes = self.writes.lock();
+            if writes.done >= number {
+                return writes.is_written;
             }
-        }
-    }
-}
-
-impl WriteTurn<'_> {
-    /// Reports the result of the write to all requests that it covers.
-    pub(super) fn done(self, is_written: bool) {
-        self.writes
-            .send_modify(|writes| (writes.done, writes.is_written) = (self.asked, is_written));
-    }
-}
-
-impl Drop for WriteTurn<'_> {
-    fn drop(&mut self) {
-        self.writes.send_modify(|writes| writes.is_running = false);
+            writes.asked
+        };
+        let is_written = write.await;
+        let mut writes = self.writes.lock();
+        (writes.done, writes.is_written) = (asked, is_written);
+        is_written
     }
 }
 

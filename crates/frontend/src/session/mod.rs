@@ -62,7 +62,7 @@ pub(crate) struct Session {
     pub(crate) was_moved: bool,
     counted: Mutex<Option<SessionCount>>,
     /// Told of the session's end when the session is dropped, so that none of its calls can follow.
-    core: Arc<Gateway>,
+    pub(crate) core: Arc<Gateway>,
 }
 
 /// The owner of a session; plain data that is valid in any process.
@@ -169,14 +169,7 @@ impl Session {
         let Some(writes) = self.on_record.lock().as_ref().map(OnRecord::writes) else {
             return false;
         };
-        match writes.turn().await {
-            Ok(turn) => {
-                let is_written = self.write_record_now().await;
-                turn.done(is_written);
-                is_written
-            }
-            Err(is_written) => is_written,
-        }
+        writes.write(self.write_record_now()).await
     }
 
     async fn write_record_now(&self) -> bool {

@@ -18,7 +18,6 @@ mod reader;
 mod replay;
 mod sessions;
 
-use fanlight_gateway::Gateway;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -144,13 +143,13 @@ impl SessionStreams {
 
     /// Begins to listen to messages outside of calls, if not done yet. The result is cancelled once
     /// the core has answered. The caller must ensure that the messages are read.
-    pub(crate) fn begin_listening(&self, core: &Arc<Gateway>) -> Option<CancellationToken> {
+    pub(crate) fn begin_listening(&self) -> Option<CancellationToken> {
         let mut notifications = self.notifications.lock();
         // Checked under the lock that `end` takes after setting `ended`.
         if self.state.lock().ended {
             None
         } else {
-            notifications.begin(core, &self.session, &self.settings)
+            notifications.begin(&self.session, &self.settings)
         }
     }
 
@@ -158,13 +157,12 @@ impl SessionStreams {
     /// GET stream.
     pub(crate) fn listen_in_background(
         self: &Arc<Self>,
-        core: &Arc<Gateway>,
         policy: &StreamPolicy,
     ) -> Option<CancellationToken> {
         if self.state.lock().hung_up {
             return None;
         }
-        let opened = self.begin_listening(core)?;
+        let opened = self.begin_listening()?;
         background::keep_notifications(self, policy);
         Some(opened)
     }

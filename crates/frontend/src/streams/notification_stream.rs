@@ -53,7 +53,6 @@ impl NotificationStream {
     /// once, and then from time to time.
     pub(crate) fn begin(
         &mut self,
-        core: &Arc<Gateway>,
         session: &Session,
         settings: &Arc<FrontendSettings>,
     ) -> Option<CancellationToken> {
@@ -65,7 +64,7 @@ impl NotificationStream {
         }
         let (sender, messages) = ServerMessages::channel(settings.notification_buffer);
         let context = Arc::new(session.context(false));
-        let (core, settings) = (Arc::clone(core), Arc::clone(settings));
+        let (core, settings) = (Arc::clone(&session.core), Arc::clone(settings));
         let answered = CancellationToken::new();
         self.settings = Some(Arc::clone(&settings));
         let moved = session.was_moved.then(|| session.subscriptions());
@@ -162,23 +161,18 @@ impl NotificationStream {
                     None => return,
                 }
             }
-            ServerMessage::TaskProgress(progress) => self.mailbox.push(
-                Waiting {
+            ServerMessage::TaskProgress(progress) => {
+                let waiting = Waiting {
                     text: progress.text,
                     request: None,
-                },
-                limits,
-            ),
+                };
+                self.mailbox.push(waiting, limits)
+            }
             ServerMessage::Request(request) => match session.open_server_request(request) {
                 Some((number, text)) => {
                     self.open.push(number);
-                    self.mailbox.push(
-                        Waiting {
-                            text,
-                            request: Some(number),
-                        },
-                        limits,
-                    )
+                    let request = Some(number);
+                    self.mailbox.push(Waiting { text, request }, limits)
                 }
                 None => return,
             },
@@ -329,7 +323,7 @@ mod tests {
     async fn refused_listening_is_tried_again() {
         let (core, asked) = reluctant(4);
         let (session, mut notifications) = (core.session(), NotificationStream::default());
-        let opened = notifications.begin(&core, &session, &settings()).unwrap();
+        let opened = notifications.begin(&session, &settings()).unwrap();
         let began = Instant::now();
         let mut keep = async |patience| {
             timeout(
@@ -383,7 +377,7 @@ mod tests {
                 core.session_with(held.clone()),
                 NotificationStream::default(),
             );
-            notifications.begin(&core, &session, &settings);
+            notifications.begin(&session, &settings);
             let text = poll_fn(|cx| notifications.poll_next(&session, cx)).await;
             assert!(text.as_text().contains(first), "{needed}: {text}");
         }
@@ -394,7 +388,7 @@ mod tests {
         let (core, asked) = reluctant(1);
         let (session, mut notifications) = (core.session(), NotificationStream::default());
         for times in 1..=3 {
-            let opened = notifications.begin(&core, &session, &settings());
+            let opened = notifications.begin(&session, &settings());
             timeout(
                 Duration::ZERO,
                 poll_fn(|cx| notifications.poll_keep(&session, cx)),

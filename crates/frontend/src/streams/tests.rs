@@ -136,7 +136,7 @@ async fn event_read_by_a_replaced_reader_goes_to_the_new_one() {
     let active = ActiveSession::new(&SessionStreams::new(core.session(), &Arc::default()));
     session.set(active.clone()).ok().unwrap();
     let mut first = StreamReader::notifications(active.clone(), &policy(SMALL));
-    active.begin_listening(&core).unwrap();
+    active.begin_listening().unwrap();
     assert!(poll_fn(|cx| first.poll_next(cx)).await.is_none());
     let mut second = successor.lock().take().unwrap();
     match poll_fn(|cx| second.poll_next(cx)).await {
@@ -157,5 +157,5 @@ async fn listening_after_hang_up_has_nothing_to_wait_for() {
     let core = ListenCore::new(|listen| Ok(Listening::new(listen.interest, listen.messages)));
     let session = SessionStreams::new(core.session(), &Arc::default());
     session.hang_up();
-    assert!(session.listen_in_background(&core, &policy(1000)).is_none());
+    assert!(session.listen_in_background(&policy(1000)).is_none());
 }

@@ -184,19 +184,9 @@ impl Announcer {
         distinct.into_iter().cloned().collect()
     }
 
-    /// Makes a notification due at these endpoints, at the earliest `pause` after the last one.
+    /// Makes a notification due for these clients of endpoints, at the earliest `pause` after the
+    /// last one.
     pub(super) fn announce(
-        &self,
-        change: Change,
-        pause: Duration,
-        endpoints: Vec<Endpoint>,
-        audience: &Audience,
-    ) {
-        let audience = |endpoint| (endpoint, audience.clone());
-        self.add_due(change, pause, endpoints.into_iter().map(audience));
-    }
-
-    fn add_due(
         &self,
         change: Change,
         pause: Duration,
@@ -244,7 +234,7 @@ impl Announcer {
             })
             .collect();
         if !audience.is_empty() {
-            self.add_due(change, settle_time(), audience.into_iter());
+            self.announce(change, settle_time(), audience.into_iter());
         }
     }
 
@@ -258,7 +248,8 @@ impl Announcer {
     ) {
         let mut endpoints = self.endpoints();
         endpoints.retain(|endpoint| View::at(Arc::clone(topology), endpoint).shows(backend));
-        self.announce(change, settle_time(), endpoints, audience);
+        let audience = endpoints.into_iter().map(|at| (at, audience.clone()));
+        self.announce(change, settle_time(), audience);
     }
 
     /// The time at which [`Announcer::send_due`] has to be called next.

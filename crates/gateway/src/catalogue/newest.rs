@@ -218,8 +218,8 @@ impl Catalogue {
             let audience = reader.map_or(Audience::Everyone, |reader| {
                 Audience::Reader(reader.clone())
             });
-            self.announcer
-                .announce(self.kind.change(), pause, changed, &audience);
+            let audience = changed.into_iter().map(|at| (at, audience.clone()));
+            self.announcer.announce(self.kind.change(), pause, audience);
         }
         newest.unwrap_or(snapshot)
     }

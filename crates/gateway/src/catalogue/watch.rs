@@ -1,20 +1,21 @@
 //! Keeps the catalogues current: listens to the servers, reads announced parts again, and notifies
 //! clients if the merged lists have changed.
 //!
-//! One task does all of it. The first request for a list or the first listener starts it, so that a
-//! configuration with many servers starts fast.
+//! The first request for a list or the first listener starts it, so that a configuration with many
+//! servers starts fast.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fanlight_canonical::{
-    BackendClient, Backoff, CallContext, Listen, Parent, RetryDelays, ServerMessage,
+    BackendClient, BackendError, Backoff, CallContext, Listen, Parent, RetryDelays, ServerMessage,
     ServerMessages, SessionKey,
 };
 use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::{Json, Method, Notification};
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::debug;
 
 use super::announce::{Announcer, Audience, Told};
@@ -36,7 +37,7 @@ pub(crate) struct ListWatcher {
     pub(crate) catalogues: Catalogues,
     pub(crate) announcer: Arc<Announcer>,
     reads: Arc<Reads>,
-    background: Background,
+    pub(crate) background: Background,
     pending: Mutex<HashMap<Part, Told>>,
     /// The number of the last notification from each server.
     latest: Mutex<HashMap<BackendId, u64>>,
@@ -82,16 +83,6 @@ impl ListWatcher {
     /// Runs `work` until it is done or the gateway ends.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         drop(self.background.spawn(work));
-    }
-
-    /// Ends all tasks and waits until they have ended.
-    pub(crate) async fn stop(&self) {
-        self.background.stop().await;
-    }
-
-    /// Returns a guard that ends all tasks when it is dropped.
-    pub(crate) fn guard(&self) -> DropGuard {
-        self.background.guard()
     }
 
     /// The newest snapshot as a view shows it; read first if there is none.
@@ -226,16 +217,15 @@ impl ListWatcher {
     }
 
     async fn run(self: Arc<Self>) {
-        let (mut listening, mut listened) = (FuturesUnordered::new(), HashMap::new());
-        self.listen_to_all(&mut listening, &mut listened);
+        let mut listened = HashMap::new();
+        self.listen_to_all(&mut listened);
         let mut reading = FuturesUnordered::new();
         let mut busy = HashSet::<Part>::new();
         let mut settled: Option<Instant> = None;
         loop {
             let due = self.announcer.due();
             tokio::select! {
-                Some(_) = listening.next() => {}
-                () = self.topology.replaced.notified() => self.listen_to_all(&mut listening, &mut listened),
+                () = self.topology.replaced.notified() => self.listen_to_all(&mut listened),
                 Some(part) = reading.next() => {
                     busy.remove(&part);
                     self.woken.notify_one();
@@ -261,8 +251,7 @@ impl ListWatcher {
     /// Stops listening to those that have left.
     fn listen_to_all(
         self: &Arc<Self>,
-        listening: &mut FuturesUnordered<BoxFuture<'static, Option<()>>>,
-        listened: &mut HashMap<(BackendId, Option<BackendId>), DropGuard>,
+        listened: &mut HashMap<(BackendId, Option<BackendId>), AbortOnDropHandle<Option<()>>>,
     ) {
         let topology = self.topology();
         let canary_of = |backend: &Member| backend.canary.as_ref().map(|canary| canary.id);
@@ -277,13 +266,6 @@ impl ListWatcher {
         self.latest
             .lock()
             .retain(|backend, _| topology.get(*backend).is_some());
-        let mut begin = |heard, work: &dyn Fn() -> BoxFuture<'static, ()>| {
-            listened.entry(heard).or_insert_with(|| {
-                let end = CancellationToken::new();
-                listening.push(end.clone().run_until_cancelled_owned(work()).boxed());
-                end.drop_guard()
-            });
-        };
         for backend in topology.backends() {
             let client = backend
                 .canary
@@ -292,17 +274,16 @@ impl ListWatcher {
             let listen = |client: &Arc<dyn BackendClient>, version| {
                 Arc::clone(self).keep_listening(backend.id, Arc::clone(client), version)
             };
-            begin((backend.id, None), &|| {
-                let (listen, compare) = (
-                    listen(client, Listened::Itself),
-                    self.clone().keep_comparing(backend.id, Arc::clone(client)),
-                );
-                async { _ = tokio::join!(listen, compare) }.boxed()
-            });
-            if let Some(canary) = &backend.canary {
-                begin((backend.id, Some(canary.id)), &|| {
-                    listen(&canary.client, Listened::Canary).boxed()
-                });
+            if let Entry::Vacant(entry) = listened.entry((backend.id, None)) {
+                let compare = Arc::clone(self).keep_comparing(backend.id, Arc::clone(client));
+                let listening = join(listen(client, Listened::Itself), compare).map(drop);
+                entry.insert(AbortOnDropHandle::new(self.background.spawn(listening)));
+            }
+            if let Some(canary) = &backend.canary
+                && let Entry::Vacant(entry) = listened.entry((backend.id, Some(canary.id)))
+            {
+                let listening = listen(&canary.client, Listened::Canary);
+                entry.insert(AbortOnDropHandle::new(self.background.spawn(listening)));
             }
         }
     }
@@ -361,8 +342,13 @@ impl ListWatcher {
                 context: CallContext::internal(),
                 messages: self.noting(backend, None, &messages, pass_on_unknown),
             };
-            match timeout(self.topology().limits.timeout, client.listen(listen)).await {
-                Ok(Ok(listening)) => {
+            let after = self.topology().limits.timeout;
+            let late = |_| Err(BackendError::Timeout { after, sent: false });
+            match timeout(after, client.listen(listen))
+                .await
+                .unwrap_or_else(late)
+            {
+                Ok(listening) => {
                     let honoured = listening.honoured.lists;
                     if version == Listened::Itself {
                         self.now_listening(backend, honoured, backoff.has_failed());
@@ -379,13 +365,9 @@ impl ListWatcher {
                     backoff.reset();
                     continue;
                 }
-                Ok(Err(error)) => {
+                Err(error) => {
                     debug!(backend = client.name(), %error, "not listening for changes of lists");
                 }
-                Err(_) => debug!(
-                    backend = client.name(),
-                    "no answer to listening for changes of lists"
-                ),
             }
             sleep(backoff.next_delay()).await;
         }

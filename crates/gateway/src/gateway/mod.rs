@@ -24,8 +24,7 @@ use tokio_util::sync::DropGuard;
 use crate::catalogue::{ListKind, ListWatcher, as_shown, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys};
 use crate::fault;
-use crate::listeners::Listeners;
-use crate::listening::Concerned;
+use crate::listening::Listeners;
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target};
@@ -109,11 +108,11 @@ impl Gateway {
         let topology = CurrentTopology::new(new);
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
-        let _ends_tasks = lists.guard();
+        let _ends_tasks = lists.background.guard();
         let tasks = Arc::new(Tasks::new(settings.common_tasks, &lists));
         let handed_out = Arc::new(HandedOut::new(HANDED_OUT, OPEN_APPS));
         let notices = Notices::new(&lists, &handed_out, &tasks);
-        let listeners = Listeners::new(Concerned {
+        let listeners = Arc::new(Listeners {
             lists: Arc::clone(&lists),
             handed_out: Arc::clone(&handed_out),
             tasks: Arc::clone(&tasks),
@@ -136,7 +135,7 @@ impl Gateway {
     /// Ends the gateway's background tasks and waits for them. Call it when no more requests
     /// arrive, because lists are empty afterwards.
     pub async fn stop(&self) {
-        self.lists.stop().await;
+        self.lists.background.stop().await;
     }
 
     /// The view of a client.

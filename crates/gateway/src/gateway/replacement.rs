@@ -1,13 +1,18 @@
 //! Replaces servers and endpoints while requests run.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use fanlight_canonical::Policy;
-use futures_util::FutureExt as _;
+use fanlight_canonical::{CallContext, Detail, Policy, ServerMessages, SessionKey, Unresolved};
 use futures_util::future::OptionFuture;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use tracing::debug;
 
-use super::Gateway;
+use super::{Gateway, Operation};
 use crate::topology::{BackendEntry, EndpointEntry, ListLimits, NamingPolicy, Topology};
+
+/// How many subscriptions are made again at the same time. No option: the limit spares servers, and
+/// a reload is complete once all are made.
+const AT_ONCE: usize = 32;
 
 impl Gateway {
     /// Uses these servers, in this order, and these endpoints for new requests. Running requests
@@ -38,12 +43,51 @@ impl Gateway {
         // After the listeners, so that announcements have a stream.
         let again = || self.subscribe_again(None, |_| true);
         let subscribing = OptionFuture::from(is_any_gone.then(again)).map(drop);
+        let (listeners, all) = (Arc::clone(&self.listeners), self.lists.announcer.set_up());
         self.lists
-            .spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new), subscribing));
+            .spawn(listeners.set_up_again(all, Arc::clone(&new), subscribing));
         let lists = Arc::clone(&self.lists);
         self.lists.spawn(async move {
             let changes = lists.catalogues.replaced(&new, shows_all_the_same).await;
             lists.announcer.replaced(&changes);
         });
+    }
+
+    /// Makes subscriptions of sessions again: of one session, in requests with this context, or of
+    /// all. Removes those that `is_permitted` refuses.
+    pub fn subscribe_again<P: Fn(&Operation) -> bool + Send + Sync>(
+        self: &Arc<Self>,
+        of_one: Option<Arc<CallContext>>,
+        is_permitted: P,
+    ) -> impl Future<Output = ()> + Send + use<P> {
+        let requests = self.subscribed.requests(of_one);
+        let again = Arc::new((Arc::downgrade(self), is_permitted));
+        let subscribe = move |(session, uri, request): (SessionKey, String, Unresolved)| {
+            let again = Arc::clone(&again);
+            async move {
+                let (gateway, is_permitted) = &*again;
+                let Some(gateway) = Weak::upgrade(gateway) else {
+                    return;
+                };
+                if !gateway.subscribed.has(session, &uri) {
+                    return;
+                }
+                let mut operation = gateway.resolve(request, Detail::Known).await;
+                if !is_permitted(&operation) {
+                    return gateway.subscribed.remove(session, &uri);
+                }
+                let response = gateway.run(&mut operation, ServerMessages::discard()).await;
+                if response.is_error() {
+                    debug!(
+                        error = response.body().as_text(),
+                        "subscription of a session not made again"
+                    );
+                }
+                if !gateway.subscribed.knows(session) {
+                    gateway.end_session(session);
+                }
+            }
+        };
+        stream::iter(requests).for_each_concurrent(AT_ONCE, subscribe)
     }
 }

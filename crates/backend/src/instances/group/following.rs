@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fanlight_canonical::{BackendError, Interest, Listen, Listening, ListeningGuard};
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::super::instance::Instance;
 use super::Group;
@@ -30,20 +30,13 @@ pub(super) async fn listen(group: &Arc<Group>, listen: Listen) -> Result<Listeni
     let changes = group.changes.subscribe();
     let listened = set_up(plan(group, &listen)?, &listen).await?;
     let honoured = listened.honoured.clone();
-    let end = CancellationToken::new();
-    let (following, ended) = (
-        follow(Arc::downgrade(group), changes, listen, listened),
-        end.clone(),
-    );
-    let shutdown = group.common.shutdown.clone();
-    group.common.tasks.spawn(async move {
-        tokio::select! {
-            () = ended.cancelled() => {}
-            () = shutdown.cancelled() => {}
-            () = following => {}
-        }
-    });
-    Ok(Listening::new(honoured, end.drop_guard()))
+    let following = follow(Arc::downgrade(group), changes, listen, listened);
+    let end = group.common.shutdown.clone();
+    let following = group
+        .common
+        .tasks
+        .spawn(end.run_until_cancelled_owned(following));
+    Ok(Listening::new(honoured, AbortOnDropHandle::new(following)))
 }
 
 /// Moves the listening whenever the endpoints change.
@@ -95,15 +88,7 @@ async fn follow(
 /// The endpoints to listen at, with the interests at each.
 fn plan(group: &Group, listen: &Listen) -> Result<Plan, BackendError> {
     let members = group.members.load();
-    let client = &listen.context;
-    let of_session = client
-        .session()
-        .and_then(|session| group.of_session(&members, client, session, &[]));
-    let connected = || group.primary().filter(|primary| primary.is_connected());
-    let main = of_session
-        .or_else(connected)
-        .or_else(|| members.first().cloned())
-        .ok_or_else(|| group.nowhere())?;
+    let main = group.home(&listen.context)?;
     let number = main.number;
     let interest = Interest {
         tasks: Vec::new(),
@@ -111,7 +96,10 @@ fn plan(group: &Group, listen: &Listen) -> Result<Plan, BackendError> {
     };
     let mut plan = Plan::from([(number, (main, interest))]);
     for task in &listen.interest.tasks {
-        let home = group.common.owners.endpoint_of(task, &client.caller);
+        let home = group
+            .common
+            .owners
+            .endpoint_of(task, &listen.context.caller);
         let home = members.iter().find(|member| Some(member.number) == home);
         let (_, interest) = match home {
             Some(home) => plan
@@ -141,21 +129,7 @@ async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
                 ..listen.clone()
             })
             .await?;
-        let (
-            all,
-            Interest {
-                lists,
-                uris,
-                tasks,
-                session,
-                unknown,
-            },
-        ) = (&mut listened.honoured, listening.honoured.clone());
-        all.lists = all.lists | lists;
-        all.session |= session;
-        all.uris.extend(uris);
-        all.tasks.extend(tasks);
-        all.unknown = all.unknown.take().or(unknown);
+        listened.honoured.extend(listening.honoured.clone());
         listened._guards.push(listening.into_guard());
     }
     subscribe_again(plan.values(), listen).await?;

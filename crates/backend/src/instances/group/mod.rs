@@ -375,15 +375,14 @@ impl Group {
         }
     }
 
-    /// The endpoint that represents the server.
-    async fn speaker(&self) -> Result<Arc<Instance>, BackendError> {
-        if let Some(only) = &self.only {
-            return Ok(Arc::clone(only));
-        }
-        self.settle().await;
+    /// The endpoint of a client's session, or else the one that represents the server.
+    fn home(&self, client: &CallContext) -> Result<Arc<Instance>, BackendError> {
         let members = self.members.load();
-        let connected = self.primary().filter(|primary| primary.is_connected());
-        connected
+        let session = client.session();
+        let of_session = session.and_then(|key| self.of_session(&members, client, key, &[]));
+        let connected = || self.primary().filter(|primary| primary.is_connected());
+        of_session
+            .or_else(connected)
             .or_else(|| members.first().cloned())
             .ok_or_else(|| self.nowhere())
     }
@@ -393,11 +392,10 @@ impl Group {
         &self,
         client: &CallContext,
     ) -> Result<ServerDescription, BackendError> {
-        let speaker = self.speaker().await?;
-        let of_session = client
-            .session()
-            .and_then(|session| self.of_session(&self.members.load(), client, session, &[]));
-        of_session.unwrap_or(speaker).pool.describe(client).await
+        if self.only.is_none() {
+            self.settle().await;
+        }
+        self.home(client)?.pool.describe(client).await
     }
 
     /// Begins to listen.

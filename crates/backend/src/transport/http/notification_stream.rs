@@ -22,6 +22,10 @@ pub(crate) enum StreamState {
     },
     /// It cannot be opened at the moment.
     Failing,
+    /// It has ended, and is opened again when it is needed.
+    Closed,
+    /// The server offers none.
+    Absent,
 }
 
 /// The reason why this connection has no stream.

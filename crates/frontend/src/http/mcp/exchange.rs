@@ -3,7 +3,6 @@ use std::sync::Arc;
 
 use crate::forwarding::Replicas;
 use fanlight_canonical::{Decidable, Keeper, ProcessRun};
-use fanlight_gateway::Gateway;
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::{Json, Method, Request, Revision, RpcError};
 use futures_util::future::BoxFuture;
@@ -145,12 +144,8 @@ impl Transport for Exchange<'_> {
         Some(&self.endpoint.detached)
     }
 
-    fn listen(
-        &self,
-        core: &Arc<Gateway>,
-        session: &ActiveSession,
-    ) -> Option<BoxFuture<'static, ()>> {
-        let opened = session.listen_in_background(core, &self.endpoint.policy)?;
+    fn listen(&self, session: &ActiveSession) -> Option<BoxFuture<'static, ()>> {
+        let opened = session.listen_in_background(&self.endpoint.policy)?;
         let limit = self.endpoint.settings.stream_after;
         // If the core takes longer, the request continues; until then, messages wait at the server.
         Some(Box::pin(async move {

@@ -95,7 +95,7 @@ impl Endpoint {
     ) -> Result<StreamReader, Box<Refusal>> {
         check_open(shutdown)?;
         let reader = StreamReader::notifications(session.clone(), &self.policy).until(shutdown);
-        drop(session.begin_listening(&self.ingress.core));
+        drop(session.begin_listening());
         Ok(reader)
     }
 }

@@ -225,7 +225,7 @@ impl Endpoint {
             // Servers continue the sessions that another replica opened at them.
             core.continue_session(&context);
             if !session.session.subscriptions().is_empty() {
-                let _ = session.listen_in_background(&core, &policy);
+                let _ = session.listen_in_background(&policy);
                 subscribing.await;
             }
         }
