@@ -28,10 +28,11 @@ pub(crate) enum Kind {
     LegacyTask,
     Task,
     Cursor,
+    Result,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Session,
         Self::SseSession,
         Self::EventId,
@@ -41,6 +42,7 @@ impl Kind {
         Self::LegacyTask,
         Self::Task,
         Self::Cursor,
+        Self::Result,
     ];
 
     /// The kind's name in docs/architecture.md.
@@ -55,6 +57,7 @@ impl Kind {
             Self::LegacyTask => "task of a session",
             Self::Task => "task without a session",
             Self::Cursor => "cursor",
+            Self::Result => "kept result",
         }
     }
 }
@@ -194,4 +197,9 @@ async fn task_without_a_session_is_unknown_to_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cursor_is_unknown_to_others() {
     try_kind(Kind::Cursor).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept_result_is_unknown_to_others() {
+    try_kind(Kind::Result).await;
 }

@@ -87,6 +87,17 @@ macro_rules! fidelity {
                 lists_arrive_as_sent(&pair).await;
                 unlisted_items_arrive_as_sent(&pair).await;
             }
+
+            #[tokio::test]
+            async fn everything_where_large_results_would_be_shortened() {
+                const RESULTS: &str = r#""endpoints":{"/mcp":{"results":{"inline":"1GiB"}}},"#;
+                let pair = pair_under(RESULTS).await;
+                results_arrive_as_sent(&pair).await;
+                errors_arrive_as_sent(&pair).await;
+                unlisted_items_arrive_as_sent(&pair).await;
+                requests_arrive_as_sent(&pair_under(RESULTS).await).await;
+                notifications_arrive_as_sent(&pair_under(RESULTS).await).await;
+            }
         })*
     };
 }

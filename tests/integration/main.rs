@@ -74,6 +74,7 @@ mod rates;
 mod recordings;
 mod reload;
 mod replicas;
+mod results;
 mod retries;
 mod rmcp_peers;
 mod running_calls;

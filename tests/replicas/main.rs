@@ -29,6 +29,7 @@ mod membership;
 mod once;
 mod pins;
 mod proxy;
+mod results;
 mod rolling;
 mod scale;
 mod server_sessions;

@@ -43,10 +43,12 @@ pub enum HandleKind {
     Task,
     /// An event on a stream of a session.
     Event,
+    /// A result that is kept whole.
+    Result,
 }
 
 impl HandleKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Cursor,
         Self::TaskCursor,
         Self::SuspendedCall,
@@ -56,6 +58,7 @@ impl HandleKind {
         Self::SseSession,
         Self::Task,
         Self::Event,
+        Self::Result,
     ];
 
     /// The kind's number in a handle, which must never change.
@@ -70,6 +73,7 @@ impl HandleKind {
             Self::SseSession => 6,
             Self::Task => 7,
             Self::Event => 8,
+            Self::Result => 9,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fanlight_canonical::Endpoint;
 use fanlight_canonical::rights::{ItemFilter, ItemKind, Servers};
-use fanlight_config::{Config, EntryFilter, Lean};
-use fanlight_gateway::{EndpointEntry, Gateway, LeanRules};
+use fanlight_config::{Config, EntryFilter, Lean, Results};
+use fanlight_gateway::{EndpointEntry, Gateway, LeanRules, ResultRules};
 
 use crate::cli::EndpointArgs;
 use crate::failure::Failure;
@@ -26,6 +26,10 @@ pub fn settings(config: &Config) -> Vec<EndpointEntry> {
             .lean
             .as_ref()
             .map(|lean| lean_rules(&servers, lean)),
+        results: endpoint
+            .results
+            .as_ref()
+            .map(|results| result_rules(&format!("endpoint {path}"), results)),
     };
     config.endpoints.iter().map(entry).collect()
 }
@@ -50,6 +54,17 @@ pub fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
 pub fn find_named(args: &EndpointArgs, gateway: &Gateway) -> Result<Endpoint, Failure> {
     args.path()
         .map_or(Ok(Endpoint::Everything), |path| find(gateway, path))
+}
+
+/// The bounds of large results, of this endpoint or server.
+pub fn result_rules(section: &str, results: &Results) -> ResultRules {
+    ResultRules {
+        section: section.into(),
+        inline: results.inline,
+        keep_for: results.keep_for,
+        memory: results.memory,
+        disk: results.disk,
+    }
 }
 
 fn lean_rules(servers: &Arc<Servers>, lean: &Lean) -> LeanRules {

@@ -43,6 +43,7 @@ pub mod record;
 pub mod recording;
 mod replace;
 pub mod replay;
+pub mod result_files;
 pub mod rewriting;
 pub mod secrets;
 pub mod server_auth;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fanlight_canonical::rights::{ItemFilter, ItemKind, NameForm, ServerNames, Servers};
 use fanlight_canonical::{ApprovalRule, ApprovedBy, CanaryRule};
 use fanlight_config::{
-    Approval, ApproverChoice, Argument, CanaryOptions, Config, EntryFilter, Naming, NamingStyle,
+    Approval, ApproverChoice, Argument, Config, EntryFilter, Naming, NamingStyle, OtherVersion,
     Server, ToolOverride,
 };
 use fanlight_gateway::{
@@ -73,7 +73,7 @@ pub fn rewriting(server: &Server) -> Rewriting {
 }
 
 /// The rule for which clients a server's canary serves.
-pub fn canary_rule(server: &str, canary: &CanaryOptions) -> CanaryRule {
+pub fn canary_rule(server: &str, canary: &OtherVersion) -> CanaryRule {
     CanaryRule {
         server: server.into(),
         share: canary.share.as_f64(),

@@ -66,6 +66,7 @@ pub use model::pins::{PinMode, PinOptions};
 pub use model::policy::{AllowedClients, PolicyDefault, PolicyOptions};
 pub use model::rates::{Frequency, RateDimension, RateMatch, RateRule, WithoutValkey};
 pub use model::replicas::ReplicaOptions;
+pub use model::results::Results;
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
 pub use model::secret::SealKey;
 pub use model::server::Server;
@@ -73,7 +74,7 @@ pub use model::server_auth::{
     IdentityProvider, ResourceParameter, ServerAuth, ServerAuthKind, SubjectTokenType,
 };
 pub use model::tools::{Approval, ApproverChoice, EntryFilter};
-pub use model::versions::{CanaryOptions, MirrorOptions, Share};
+pub use model::versions::{OtherVersion, Share};
 pub use output::reference::reference;
 pub use output::sample::sample;
 pub use output::schema::schema;

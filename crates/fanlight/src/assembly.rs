@@ -13,6 +13,7 @@ use fanlight_cli::list_state::list_limits;
 use fanlight_cli::memory::budgets;
 use fanlight_cli::pins::{self, Pins};
 use fanlight_cli::policy;
+use fanlight_cli::result_files::DiskResults;
 use fanlight_cli::rewriting::naming_policy;
 use fanlight_cli::shown_names::NameRules;
 use fanlight_cli::users::Users;
@@ -92,6 +93,7 @@ impl Assembly {
                 Some(replicas) => Some(replicas.tasks(config)?),
                 None => servers.lists().and_then(ListState::tasks),
             },
+            result_files: DiskResults::open(config)?,
             keys: keys(config),
             identity: implementation(),
         };

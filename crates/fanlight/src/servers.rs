@@ -7,13 +7,16 @@ use std::time::Duration;
 use fanlight_backend::{Backend, BackendLife, BackendSettings, MessageMemory, Serves};
 use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{BackendClient, BackendState, DefinitionGuard, HandleSeal};
+use fanlight_cli::endpoints::result_rules;
 use fanlight_cli::list_state::{ListState, ServerLists};
 use fanlight_cli::rewriting::{approval, canary_rule, filter, rewriting};
 use fanlight_cli::server_credentials::{ServerCredentials, are_same};
 use fanlight_cli::users::Users;
 use fanlight_config::{Config, ContentChoice, Server, ServerAuth};
 use fanlight_gateway::versions::{MirrorSettings, VersionSettings, Versions};
-use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, Rewriting};
+use fanlight_gateway::{
+    ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, ResultRules, Rewriting,
+};
 use fanlight_telemetry::Telemetry;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -55,6 +58,7 @@ struct Running {
     tools: Option<ItemFilter>,
     rewriting: Rewriting,
     approval: Option<ApprovalSettings>,
+    results: Option<ResultRules>,
     lists: Option<Arc<ServerLists>>,
     /// The server with its canary and mirror, if it has any.
     versions: Option<Arc<Versions>>,
@@ -257,6 +261,8 @@ impl Servers {
         let (tools, approval) = (filter(config, server), approval(config, server));
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
         let (rewriting, auth) = (rewriting(server), server.auth.clone());
+        let results = server.results.as_ref();
+        let results = results.map(|rules| result_rules(&format!("server {name}"), rules));
         match known {
             Some(known) if known.may_stay(&settings, server) && restarted != Some(&name) => {
                 difference.kept.push(name);
@@ -271,6 +277,7 @@ impl Servers {
                     tools,
                     rewriting,
                     approval,
+                    results,
                     is_hidden,
                     ..known.clone()
                 }
@@ -310,6 +317,7 @@ impl Servers {
                     tools,
                     rewriting,
                     approval,
+                    results,
                     lists,
                     versions: None,
                     is_hidden,
@@ -389,6 +397,7 @@ impl Change {
                 .versions
                 .as_ref()
                 .and_then(|versions| versions.canary().cloned()),
+            results: running.results.clone(),
             is_hidden: running.is_hidden,
         };
         self.next.iter().map(entry).collect()

@@ -22,6 +22,7 @@ pub mod merge;
 mod notices;
 pub mod pins;
 mod reads;
+mod results;
 mod routing;
 mod search;
 mod subscribed;
@@ -31,14 +32,18 @@ mod uri_places;
 mod uris;
 pub mod versions;
 
-pub use gateway::{Decided, Gateway, GatewaySettings, ListenOperation, Notice, Operation};
+pub use gateway::{
+    Decided, Gateway, GatewaySettings, ListenOperation, Notice, Operation, Shortening,
+};
 pub use list_kind::{KeptList, ListStore};
 pub use reads::CacheLimits;
+pub use results::{KeptFile, ResultFiles};
 pub use subscribed::SessionSubscriptions;
 pub use tasks::{CommonTask, CommonTaskOwners};
 pub use topology::{
     ApprovalSettings, ArgumentRule, BackendEntry, BackendId, ByteLimits, Canary, DefinitionMember,
-    EndpointEntry, LeanRules, ListLimits, NamedServer, Naming, NamingPolicy, Rewriting, namings,
+    EndpointEntry, LeanRules, ListLimits, NamedServer, Naming, NamingPolicy, ResultRules,
+    Rewriting, namings,
 };
 
 #[cfg(test)]

@@ -126,6 +126,7 @@ pub struct Response {
     is_error: bool,
     derived: Option<Arc<Derived>>,
     server_info: Option<Arc<Json>>,
+    whole: Option<Arc<Self>>,
 }
 
 impl Message {
@@ -403,6 +404,7 @@ impl Response {
             is_error,
             derived: None,
             server_info: None,
+            whole: None,
         }
     }
 
@@ -432,6 +434,7 @@ impl Response {
             is_error,
             derived: None,
             server_info: None,
+            whole: None,
         })
     }
 
@@ -509,7 +512,22 @@ impl Response {
             is_error: self.is_error,
             derived: None,
             server_info: self.server_info.clone(),
+            whole: None,
         }
+    }
+
+    /// The response with a shorter result for its client. Spans still see this one.
+    #[must_use]
+    pub fn shortened(self, result: &Json) -> Self {
+        Self {
+            whole: Some(Arc::new(self.clone())),
+            ..self.with_body(result)
+        }
+    }
+
+    /// The response before it was [shortened](Self::shortened); `None` if it was not.
+    pub fn whole(&self) -> Option<&Self> {
+        self.whole.as_deref()
     }
 
     /// The `Implementation` object of the server that answered, unless its results can contain it

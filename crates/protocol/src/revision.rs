@@ -121,6 +121,8 @@ pub struct Rules {
     pub results_name_server: bool,
     /// Whether `structuredContent` may be any JSON value, and not only an object.
     pub structures_any_value: bool,
+    /// Whether content may have links to resources (2025-06-18 server/tools, Resource Links).
+    pub links_resources: bool,
     /// Error codes that must not be sent, each with its replacement.
     pub replaced_codes: &'static [(i64, i64)],
 }
@@ -199,6 +201,7 @@ impl Revision {
         result_members: &[],
         results_name_server: false,
         structures_any_value: false,
+        links_resources: false,
         replaced_codes: &[],
     });
 
@@ -215,6 +218,7 @@ impl Revision {
         name: "2025-06-18",
         batches: false,
         version_header: true,
+        links_resources: true,
         ..*Self::V2025_03_26.0
     });
 
@@ -291,6 +295,7 @@ impl Revision {
         // basic/index, Per-response protocol fields
         results_name_server: true,
         structures_any_value: true,
+        links_resources: true,
         // "Implementations of this protocol version MUST NOT emit" these (basic/index, Error Codes).
         // -32042 has no replacement in MCP.
         replaced_codes: &[

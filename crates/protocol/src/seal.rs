@@ -54,6 +54,9 @@ struct Key {
     name: String,
 }
 
+/// The bytes that sealing adds to a text: the nonce and the cipher's tag.
+pub const SEAL_BYTES: usize = NONCE_LEN + 16;
+
 /// The number of bytes of a message authentication code in a [`Tag`].
 const TAG: usize = 6;
 
@@ -92,16 +95,22 @@ impl Seal {
 
     /// Like [`Seal::seal`], for one owner: only [`Seal::open_for`] with equal bytes opens it.
     pub fn seal_for(&self, plain: &[u8], owner: &[u8]) -> Option<String> {
-        let mut sealed = plain.to_vec();
+        Some(URL_SAFE_NO_PAD.encode(self.seal_bytes_for(plain, owner)?))
+    }
+
+    /// Like [`Seal::seal_for`], into [`SEAL_BYTES`] more bytes.
+    pub fn seal_bytes_for(&self, plain: &[u8], owner: &[u8]) -> Option<Vec<u8>> {
         let nonce: [u8; NONCE_LEN] = random()?;
+        let mut sealed = [&nonce[..], plain].concat();
         let unique = Nonce::assume_unique_for_key(nonce);
-        self.first
+        let (_, text) = sealed.split_at_mut_checked(NONCE_LEN)?;
+        let tag = self
+            .first
             .key
-            .seal_in_place_append_tag(unique, Aad::from(self.bound(owner)), &mut sealed)
+            .seal_in_place_separate_tag(unique, Aad::from(self.bound(owner)), text)
             .ok()?;
-        let mut whole = nonce.to_vec();
-        whole.append(&mut sealed);
-        Some(URL_SAFE_NO_PAD.encode(whole))
+        sealed.extend_from_slice(tag.as_ref());
+        Some(sealed)
     }
 
     /// Opens `text` if one of the keys sealed it for this purpose. The caller limits its length.
@@ -112,7 +121,11 @@ impl Seal {
     /// Opens `text` if one of the keys sealed it for this purpose and this owner. The caller limits
     /// its length.
     pub fn open_for(&self, text: &str, owner: &[u8]) -> Option<Vec<u8>> {
-        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        self.open_bytes_for(&URL_SAFE_NO_PAD.decode(text).ok()?, owner)
+    }
+
+    /// Opens what [`Seal::seal_bytes_for`] has sealed.
+    pub fn open_bytes_for(&self, bytes: &[u8], owner: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
         self.keys().find_map(|key| {
             let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;

@@ -1,4 +1,7 @@
-//! Finds the resources that a URI can be part of.
+//! Finds the resources that a URI can be part of; the scheme of Fanlight's own resources.
+
+/// The beginning of the URIs of results that Fanlight keeps. The rest of such a URI is a secret of its client.
+pub const KEPT_RESULT: &str = "fanlight-result:";
 
 /// The most parts of one URI. Each part is looked up by its text, so a URI of separators alone
 /// would otherwise cost the square of its length.

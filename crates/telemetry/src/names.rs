@@ -117,6 +117,9 @@ attributes! {
     MIRROR = "fanlight.mirror" on [Internal];
     /// The tools that `find_tools` found, or the tool that `call_tool` calls, by the client's names.
     LEAN_TOOLS = "fanlight.lean.tools" on [Server];
+    /// The bytes of a result that was shortened for the client, of the shortened one, and the parts
+    /// that are kept whole.
+    SHORTENED = "fanlight.shortened" on [Server];
     /// The decision of the policy about the request, and the ids of the policies that decided.
     POLICY = "fanlight.policy" on [Server];
     /// The gate that refused the request.

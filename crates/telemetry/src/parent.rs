@@ -109,6 +109,11 @@ impl Parent {
         }
     }
 
+    /// Records what of the result was shortened for the client.
+    pub fn shortened(&self, what: String) {
+        self.update(|fields| fields.optional().shortened = Some(what));
+    }
+
     /// Records the decision of the policy about the request, and which policies decided. The caller
     /// sets it once.
     pub fn policy(&self, decision: &str, policies: &[Arc<str>]) {

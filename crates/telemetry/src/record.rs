@@ -114,6 +114,8 @@ pub(crate) struct OptionalFields {
     pub(crate) policy: Option<String>,
     /// The tools that `find_tools` found, or the tool that `call_tool` calls.
     pub(crate) lean_tools: Option<String>,
+    /// The parts of a result that were shortened for the client.
+    pub(crate) shortened: Option<String>,
     /// The gate that refused the request.
     pub(crate) gate: Option<&'static str>,
     /// The only sign of the client of a request without a session.

@@ -18,7 +18,7 @@ use crate::names::{
     GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID, Kind, LEAN_TOOLS,
     MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, MIRROR, MIRROR_SPAN,
     NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES,
-    POLICY, PRINCIPAL, REWRITTEN, RPC_RESPONSE_STATUS_CODE, TOLD_BY,
+    POLICY, PRINCIPAL, REWRITTEN, RPC_RESPONSE_STATUS_CODE, SHORTENED, TOLD_BY,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
 use crate::redact::{members, redacted};
@@ -141,6 +141,7 @@ impl Record {
             out.extend(text(TOLD_BY, &optional.told_by));
             out.extend(text(CANARY, &optional.canary));
             out.extend(text(LEAN_TOOLS, &optional.lean_tools));
+            out.extend(text(SHORTENED, &optional.shortened));
             out.extend(text(MIRROR, &optional.mirror));
             out.extend(text(POLICY, &optional.policy));
             out.extend(optional.gate.map(|gate| KeyValue::new(GATE, gate)));

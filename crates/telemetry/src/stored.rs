@@ -4,6 +4,7 @@ use std::fmt;
 
 use data_encoding::HEXLOWER;
 use fanlight_protocol::Method;
+use fanlight_protocol::uri::KEPT_RESULT;
 use smol_str::SmolStr;
 
 use crate::message::Id;
@@ -72,6 +73,11 @@ pub(crate) fn id(id: Id<'_>) -> Option<StoredId> {
 
 /// The URI without user information, query and fragment, which could contain secrets.
 pub fn recorded_uri(uri: &str) -> SmolStr {
+    let uri = if uri.starts_with(KEPT_RESULT) {
+        KEPT_RESULT
+    } else {
+        uri
+    };
     let end = uri.find(['?', '#']).unwrap_or(uri.len());
     let plain = uri.get(..end).unwrap_or_default();
     let Some((scheme, rest)) = plain.split_once("://") else {

@@ -180,7 +180,9 @@ impl World {
         let config = format!(
             "auth: {{keys: {{file: keys.yaml}}}}\nadmin: {{token: {OPERATOR}}}\nendpoints: {{/mcp: {{}}, /mcp/other: {{}}}}\nx-limits: pageSize=2\nmcpServers: {{{},{}}}\n",
             legacy.entry("legacy"),
-            modern.entry("modern"),
+            modern
+                .entry("modern")
+                .replacen(":{", r#":{"results":{},"#, 1),
         );
         fs::write(folder.path().join("fanlight.yaml"), config).unwrap();
         let gateway = Gateway::start_at(folder.path().join("fanlight.yaml")).await;
@@ -328,6 +330,17 @@ impl World {
                 "result.taskId",
             ),
             Kind::Cursor => text(&self.of_ann("tools/list", "").await, "result.nextCursor"),
+            Kind::Result => {
+                let long = "x".repeat(50_000);
+                let result = format!(
+                    r#"{{"resultType":"complete","content":[{{"type":"text","text":"{long}"}}]}}"#
+                );
+                self.modern
+                    .on_target("tools/call", "big", Reply::result(result));
+                let answer = self.of_ann("tools/call", r#""name":"modern__big""#).await;
+                let (_, rest) = answer.split_once("fanlight-result:").expect(&answer);
+                rest.split('/').next().unwrap().to_owned()
+            }
         }
     }
 
@@ -472,6 +485,16 @@ impl World {
                     modern("another list", "resources/list", &params),
                     own("list in a session", "tools/list", &params),
                     own("tasks", "tasks/list", &params),
+                ]
+            }
+            Kind::Result => {
+                let uri = format!(r#""uri":"fanlight-result:{handle}/content/0""#);
+                let arguments =
+                    format!(r#""name":"read_result","arguments":{{{uri},"bytes":"0-9"}}"#);
+                vec![
+                    modern("read", "resources/read", &uri),
+                    modern("read by tool", "tools/call", &arguments),
+                    own("read in a session", "resources/read", &uri),
                 ]
             }
         }

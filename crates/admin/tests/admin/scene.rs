@@ -357,6 +357,7 @@ impl Scene {
             rewriting: fanlight_gateway::Rewriting::default(),
             store: None,
             canary: None,
+            results: None,
             is_hidden: false,
         });
         let gateway = Gateway::new(GatewaySettings {
@@ -383,6 +384,7 @@ impl Scene {
                 bytes: 0,
             },
             common_tasks: None,
+            result_files: None,
             keys: Keys::default(),
             identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
         });

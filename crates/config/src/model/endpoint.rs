@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json};
 use super::auth::scopes::ScopeRules;
 use super::operators::{CONTENT, ContentChoice};
 use super::policy::{AllowedClients, WHO};
+use super::results::Results;
 use super::tools::{EntryFilter, PATTERNS};
 use super::values::ANY;
 use crate::definition::Form;
@@ -37,6 +38,9 @@ options! {
         "instructions" => instructions: Option<String> = None, Maybe(ANY), example "Read only.";
         /// Lists only some tools, and lets clients find the others.
         "lean" => lean: Option<Lean> = None, Maybe(Nested::<Lean>::KIND);
+        /// Shortens large results for clients and keeps them whole for a while. Holds instead of the
+        /// server's.
+        "results" => results: Option<Results> = None, Maybe(Nested::<Results>::KIND);
         /// The calls whose content traces keep, instead of `telemetry.content`. Of this and the
         /// server's, the narrower holds. The content is exported, too.
         "content" => content: Option<ContentChoice> = None, Maybe(CONTENT), example "# off";

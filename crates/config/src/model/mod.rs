@@ -16,6 +16,7 @@ pub(crate) mod pins;
 pub(crate) mod policy;
 pub(crate) mod rates;
 pub(crate) mod replicas;
+pub(crate) mod results;
 pub(crate) mod rewriting;
 pub(crate) mod secret;
 pub(crate) mod server;

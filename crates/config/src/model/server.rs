@@ -14,10 +14,11 @@ use super::life::{FOLDER, START, SandboxOptions, StartChoice};
 use super::limits::Timeouts;
 use super::operators::{CONTENT, ContentChoice};
 use super::policy::{AllowedClients, WHO};
+use super::results::Results;
 use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
 use super::server_auth::{ServerAuth, ServerAuthOption};
 use super::tools::{Approval, EntryFilter, PatternMap};
-use super::versions::{CanaryOptions, MirrorOptions};
+use super::versions::OtherVersion;
 use crate::definition::{Form, Visible};
 use crate::option::kind::{
     Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, checked, count, time,
@@ -98,10 +99,12 @@ options! {
         /// time (`idempotentHint`). At most one in five requests is repeated. Default: a request
         /// that may have run is never repeated.
         "retry" => repeats_safe: bool = false, RETRY;
-        /// The version of it that serves a share of its clients.
-        "canary" => canary: Option<CanaryOptions> = None, Maybe(Nested::<CanaryOptions>::KIND), example "# {server: search-v2, share: 0.1}";
-        /// The server that gets copies of its safe requests, to compare the answers.
-        "mirror" => mirror: Option<MirrorOptions> = None, Maybe(Nested::<MirrorOptions>::KIND), example "# {server: search-next, share: 0.05}";
+        /// The version of it that serves a share of its clients. A principal stays at one version,
+        /// and without authentication a session does.
+        "canary" => canary: Option<OtherVersion> = None, Maybe(Nested::<OtherVersion>::KIND), example "# {server: search-v2, share: 0.1}";
+        /// The server that gets copies of a share of its safe requests. The answers are compared and
+        /// discarded.
+        "mirror" => mirror: Option<OtherVersion> = None, Maybe(Nested::<OtherVersion>::KIND), example "# {server: search-next, share: 0.05}";
         /// A file with certificates (PEM) of authorities that are trusted for this server in
         /// addition to the system's; relative to the folder of this file.
         "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
@@ -114,6 +117,9 @@ options! {
         /// Restrictions for its process; Linux only. A process whose sandbox the system cannot
         /// enforce is not started.
         "sandbox" => sandbox: SandboxOptions = SandboxOptions::defaults(), Nested::<SandboxOptions>::KIND;
+        /// Shortens its large results for clients and keeps them whole for a while, unless the
+        /// endpoint has `results` of its own.
+        "results" => results: Option<Results> = None, Maybe(Nested::<Results>::KIND);
         /// The calls whose content traces keep, instead of `telemetry.content`. Of this and the
         /// endpoint's, the narrower holds. The content is exported, too.
         "content" => content: Option<ContentChoice> = None, Maybe(CONTENT), example "# errors";

@@ -43,28 +43,14 @@ impl Share {
 }
 
 options! {
-    /// The version of a server that serves a share of its clients: another entry of `mcpServers`,
-    /// which clients do not see. A principal stays at one version, and without authentication a
-    /// session does.
-    pub struct CanaryOptions: "canary", "in `canary` of a server";
+    /// Another version of a server and its share: as canary of the clients, as mirror of the
+    /// requests.
+    pub struct OtherVersion: "otherVersion", "in `canary` or `mirror` of a server";
     options {
-        /// The canary's entry in `mcpServers`.
+        /// Its entry in `mcpServers`. Clients do not see it.
         "server" => server: String = String::new(), TEXT, example "search-v2";
-        /// The share of the clients, from 0 to 1. A greater share includes all clients of a smaller
-        /// one.
+        /// The share, from 0 to 1. Of a canary, a greater one includes all clients of a smaller one.
         "share" => share: Share = Share::default(), SHARE, example "0.1";
-    }
-}
-
-options! {
-    /// The server that gets copies of safe requests: another entry of `mcpServers`, which clients
-    /// do not see. Its answers are compared and discarded.
-    pub struct MirrorOptions: "mirror", "in `mirror` of a server";
-    options {
-        /// The mirror's entry in `mcpServers`.
-        "server" => server: String = String::new(), TEXT, example "search-next";
-        /// The share of the requests, from 0 to 1.
-        "share" => share: Share = Share::default(), SHARE, example "0.05";
     }
 }
 

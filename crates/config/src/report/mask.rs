@@ -290,14 +290,14 @@ mod tests {
     const SHOWN: &str = "\
         admin.listen admin.publicUrl approval.tools argument.default audit.file audit.redact \
         auth.samePeople hook.caFile issuer.caFile notify.events server.forwardHeaders \
-        canary.server claims.groups claims.principal claims.scopes config.allowedHosts \
+        claims.groups claims.principal claims.scopes config.allowedHosts \
         config.allowedOrigins config.envFile config.include config.listen config.ssePath \
         config.stateDir config.trustedProxies endpoint.allow endpoint.instructions \
         endpoint.servers filter.allow filter.deny hook.when identityProvider.clientId \
         identityProvider.issuer introspection.clientId issuer.audience issuer.issuer \
         lean.always lean.except lean.groups \
         issuer.require keys.file landlock.bind landlock.connect landlock.read landlock.write \
-        match.endpoint match.server match.tool mirror.server naming.separator \
+        match.endpoint match.server match.tool otherVersion.server naming.separator \
         override.annotations override.description override.title pins.file policy.files \
         proxy.from proxy.groups proxy.header rate.for rate.rate replicas.caFile replicas.group \
         replicas.listen roles.approver roles.operator roles.viewer sandbox.user scopes.call \

@@ -88,9 +88,10 @@ impl ResponseStream<Answer> for RenderedCall {
             }
             Some(ResponseItem::Stream(signal)) => Some(ResponseItem::Stream(signal)),
             Some(ResponseItem::Response(response)) => {
+                let whole = response.whole().unwrap_or(&response);
                 let ending = span
                     .take()
-                    .map(|span| Box::new(Ending::answered(span, &rendering.method, &response)));
+                    .map(|span| Box::new(Ending::answered(span, &rendering.method, whole)));
                 Some(ResponseItem::Response(Answer {
                     text: rendering.message(&response),
                     error: response.error_code(),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
+use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder, retain_elements};
 use fanlight_protocol::revision::ResultMember;
 use fanlight_protocol::{Json, Method, Response, Revision, meta, param_header};
 use memchr::memmem;
@@ -55,7 +55,12 @@ impl Rendering {
                 .mirrors_params
                 .and_then(|limit| mirrorable(response, &result, limit)),
             Method::CallTool | Method::TaskResult if !self.revision.structures_any_value => {
-                structured::result_for_legacy(&result).map(|result| response.with_body(&result))
+                let links = !self.revision.links_resources && response.whole().is_some();
+                let unlinked = links.then(|| without_links(&result)).flatten();
+                let legacy = structured::result_for_legacy(unlinked.as_ref().unwrap_or(&result));
+                legacy
+                    .or(unlinked)
+                    .map(|result| response.with_body(&result))
             }
             _ => None,
         };
@@ -112,6 +117,21 @@ impl Rendering {
         edits.replace(place?, code.to_string());
         Some(response.with_body(&edits.finish_json()))
     }
+}
+
+/// A shortened result without links, which its text names, too.
+fn without_links(result: &Json) -> Option<Json> {
+    let content = result.get("content")?;
+    let blocks: Vec<_> = content.items().collect();
+    let is_other = |at: usize| {
+        blocks
+            .get(at)
+            .is_some_and(|it| !it.says("type", "resource_link"))
+    };
+    Some(result.with(
+        result.place("content")?,
+        &retain_elements(&content, is_other),
+    ))
 }
 
 /// The message, with the name of the server that answered unless the result has it (2026-07-28

@@ -5,7 +5,7 @@
 //! uses up no limit. [`Gates`] are those that the request passes before it runs, in a fixed order.
 //! Guardrails come first: a denied call needs no turn and no approval. After these waits, the
 //! rights are asked again. The record comes last: a recorded request runs. In the same order, the
-//! gates see the response. Pins have no gate here: a held definition exists for nobody, so the
+//! gates see the response; after them, a large result is shortened for its client. Pins have no gate here: a held definition exists for nobody, so the
 //! resolved value is an error.
 
 mod approval;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{CallContext, Caller, Decidable, Detail, Endpoint, Peer, ServerMessages};
-use fanlight_gateway::{Gateway, Operation};
+use fanlight_gateway::{Gateway, Operation, Shortening};
 use fanlight_protocol::{Method, Response, RpcError};
 use fanlight_record::{AuditEvent, NotRecorded, RefusedRequest};
 use futures_util::future::BoxFuture;
@@ -45,6 +45,8 @@ enum Gate {
     Rights(Box<Rights>),
     /// The audit log.
     Record(Box<Recording>),
+    /// Large results, which are shortened after all others have seen them.
+    Results(Box<Shortening>),
 }
 
 impl Gate {
@@ -66,6 +68,7 @@ impl Gate {
             Self::Approval(approval) => Box::pin(approval.agreed(messages)).await,
             Self::Rights(rights) => rights.again(),
             Self::Record(recording) => recording.before().await,
+            Self::Results(_) => Ok(()),
         }
     }
 
@@ -75,6 +78,7 @@ impl Gate {
             Self::Hooks(hooked) => return Box::pin(hooked.after(response)).await,
             Self::Approval(approval) => Box::pin(approval.answered(&response)).await,
             Self::Record(recording) => recording.end(&response),
+            Self::Results(results) => return Box::pin(results.after(response)).await,
             Self::Limits(_) | Self::Rights(_) => {}
         }
         response
@@ -89,6 +93,7 @@ impl Gate {
             Self::Approval(_) => Some(approval::APPROVAL),
             Self::Rights(_) => None,
             Self::Record(_) => Some(RECORD),
+            Self::Results(_) => None,
         }
     }
 }
@@ -122,6 +127,7 @@ impl Gates {
             }
         }
         gates.extend(Recording::of(settings, operation).map(Gate::Record));
+        gates.extend(operation.shortening(core).map(Gate::Results));
         Self(gates)
     }
 

@@ -162,6 +162,8 @@ pub(crate) enum Kept {
     SuspendedCall,
     /// A task that Fanlight made. The message's session may be elsewhere.
     Task,
+    /// A result that is kept whole. The message's session may be elsewhere.
+    Result,
     /// A new session, since this run is ending.
     NewSession,
 }
@@ -576,7 +578,7 @@ fn without_answer(taken: Result<(), Box<Refusal>>) -> Received {
     taken.map_or_else(Received::Ignored, |()| Received::Accepted)
 }
 
-/// How a request about a task continues without its session.
+/// How a request about a task or a kept result continues without its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AboutTask {
     /// This run keeps the task, so the request goes there.
@@ -634,10 +636,16 @@ pub(crate) trait Transport: Send + Sync {
         origin: &Origin<'_>,
     ) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
 
-    /// How a legacy request continues that is about a task which Fanlight made for this client.
-    /// `None` for all other requests, and if this run keeps both the task and the session.
+    /// How a legacy request continues that is about a task which Fanlight made for this client, or
+    /// that was forwarded without its session and may read a kept result. `None` for all other
+    /// requests, and if this run keeps both the task and the session.
     fn task_elsewhere(&self, _origin: &Origin<'_>, _request: &Request) -> Option<AboutTask> {
         None
+    }
+
+    /// Whether a request that reads a kept result may be forwarded to the run that keeps it.
+    fn passes_results(&self) -> bool {
+        false
     }
 
     /// The session's id, if the message has one.

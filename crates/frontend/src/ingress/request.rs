@@ -104,7 +104,8 @@ impl<T: Transport> Receiving<'_, T> {
         }
     }
 
-    /// Starts a request about a task without its session, which another replica keeps.
+    /// Starts a request about a task or a kept result without its session, which another replica
+    /// keeps.
     async fn start_about_task(
         &self,
         parsed: &mut ParsedRequest,
@@ -134,6 +135,10 @@ impl<T: Transport> Receiving<'_, T> {
             context: Arc::new(client),
         };
         let operation = self.core.resolve(unresolved, detail).await;
+        let may_run = !matches!(operation.method(), Method::ReadResource | Method::CallTool);
+        if !may_run && !operation.reads_result() {
+            return Err(result_elsewhere());
+        }
         let (gates, permit) = self.admit_operation(&operation).await?;
         let admitted = Admitted { operation, gates };
         let ends = self.ends_of(parsed);
@@ -184,6 +189,15 @@ impl<T: Transport> Receiving<'_, T> {
         Ok(parsed.started::<T>(stream, revision, permit))
     }
 
+    /// Refuses a request that reads a result which another run keeps, so that this run forwards it.
+    fn check_keeper(&self, operation: &Operation) -> Result<(), Box<Refusal>> {
+        let keeper = operation.result_keeper(&self.core);
+        match keeper.filter(|_| self.transport.passes_results()) {
+            Some(run) => Err(result_elsewhere().kept_by(Kept::Result, run)),
+            None => Ok(()),
+        }
+    }
+
     /// Begins a call that does not continue another; an unusable `requestState` ends it with an
     /// error.
     async fn begin(
@@ -195,6 +209,7 @@ impl<T: Transport> Receiving<'_, T> {
         let takes_messages = self.transport.takes_messages();
         let revision = sender.revision;
         let operation = self.resolve_modern(parsed, sender, takes_messages).await;
+        self.check_keeper(&operation)?;
         self.transport.check_mirrored(&operation, &parsed.params)?;
         let (gates, permit) = self.admit_operation(&operation).await?;
         let admitted = Admitted { operation, gates };
@@ -423,6 +438,7 @@ impl<T: Transport> Receiving<'_, T> {
             (None, Some(session)) => {
                 let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
                 let operation = self.resolve_legacy(session, parsed, &named).await;
+                self.check_keeper(&operation)?;
                 let (gates, permit) = self.admit_operation(&operation).await?;
                 let admitted = Admitted { operation, gates };
                 let noted = match parsed.request.method {
@@ -906,6 +922,15 @@ fn not_initialized<T: Transport>(transport: &T, meta: &Meta) -> RpcError {
             "open a session with \"initialize\" first",
         ),
     }
+}
+
+/// The refusal of a request that only another run may answer.
+fn result_elsewhere() -> Box<Refusal> {
+    let message = "Resource not found here: another process of the gateway keeps it, or the session of the request";
+    Refusal::new(
+        Reason::Params,
+        RpcError::new(code::RESOURCE_NOT_FOUND, message),
+    )
 }
 
 /// The error for a request about a task of another run. No client gets it: either that run answers,

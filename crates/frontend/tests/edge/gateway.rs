@@ -22,6 +22,7 @@ pub(crate) fn gateway(server: Arc<dyn BackendClient>, endpoints: &[&str]) -> Arc
         guard: None,
         store: None,
         canary: None,
+        results: None,
         is_hidden: false,
     };
     let endpoint = |path: &&str| EndpointEntry {
@@ -32,6 +33,7 @@ pub(crate) fn gateway(server: Arc<dyn BackendClient>, endpoints: &[&str]) -> Arc
         resources: None,
         instructions: None,
         lean: None,
+        results: None,
     };
     let settings = GatewaySettings {
         backends: vec![server],
@@ -41,6 +43,7 @@ pub(crate) fn gateway(server: Arc<dyn BackendClient>, endpoints: &[&str]) -> Arc
         lists: ListLimits::default(),
         cache: CacheLimits::default(),
         common_tasks: None,
+        result_files: None,
         keys: Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };

@@ -17,7 +17,7 @@ use crate::topology::LeanRules;
 /// The names of Fanlight's tools, without a prefix.
 pub(crate) const OWN_TOOLS: [&str; 2] = ["find_tools", "call_tool"];
 /// The prefix of these names if a tool of a server has one of them.
-const OWN_PREFIX: &str = "fanlight__";
+pub(crate) const OWN_PREFIX: &str = "fanlight__";
 /// The manifest may take this percentage of the full list's bytes, or these bytes.
 const MANIFEST: (usize, usize) = (3, 1024);
 /// How many names of tools the manifest gives of each group.
@@ -244,29 +244,39 @@ fn written(text: &str) -> usize {
 }
 
 fn own_names(list: &ListView) -> [String; 2] {
+    let prefix = own_prefix(list, &OWN_TOOLS);
+    OWN_TOOLS.map(|name| format!("{prefix}{name}"))
+}
+
+/// The name for clients of a tool of Fanlight.
+pub(crate) fn own_name(list: &ListView, name: &str) -> String {
+    own_prefix(list, &[name]) + name
+}
+
+/// The prefix with which these tools of Fanlight have names that no other tool has.
+fn own_prefix(list: &ListView, names: &[&str]) -> String {
     let mut prefix = String::new();
-    while OWN_TOOLS
-        .iter()
-        .any(|name| list.find(&format!("{prefix}{name}")).is_some())
-    {
+    while { names.iter() }.any(|name| list.find(&format!("{prefix}{name}")).is_some()) {
         prefix.push_str(OWN_PREFIX);
     }
-    OWN_TOOLS.map(|name| format!("{prefix}{name}"))
+    prefix
+}
+
+/// The definition of a tool of Fanlight; `rest` has its other members.
+pub(crate) fn own_tool(name: &str, title: &str, description: &str, rest: &'static str) -> Json {
+    let mut tool = ObjectBuilder::new();
+    tool.string("name", name)
+        .string("title", title)
+        .string("description", description);
+    let rest = Json::literal(rest);
+    for member in rest.members() {
+        tool.raw_member(&rest.slice(member.key), &rest.slice(member.value));
+    }
+    tool.finish()
 }
 
 /// The definitions of Fanlight's tools.
 fn own_tools([find, call]: &[String; 2], manifest: &str) -> [Json; 2] {
-    let tool = |name: &str, title: &str, description: &str, rest: &'static str| {
-        let mut tool = ObjectBuilder::new();
-        tool.string("name", name)
-            .string("title", title)
-            .string("description", description);
-        let rest = Json::literal(rest);
-        for member in rest.members() {
-            tool.raw_member(&rest.slice(member.key), &rest.slice(member.value));
-        }
-        tool.finish()
-    };
     let finds = format!(
         "Finds tools that are not listed here. Search before you decide that something cannot be done. Returns whole \
          definitions; call a found tool by its own name, or with {call}. Available, by group:{manifest}"
@@ -275,13 +285,13 @@ fn own_tools([find, call]: &[String; 2], manifest: &str) -> [Json; 2] {
         "Calls a tool that {find} returned. If you can call it by its own name, do that instead."
     );
     [
-        tool(
+        own_tool(
             find,
             "Find tools",
             &finds,
             r#"{"inputSchema":{"type":"object","properties":{"query":{"type":"string","description":"What the tool should do, in a few words"},"group":{"type":"string","description":"Only tools of this group; without a query, all of them by name"},"limit":{"type":"integer","description":"At most this many tools, up to 50","default":5}}},"annotations":{"readOnlyHint":true,"openWorldHint":false}}"#,
         ),
-        tool(
+        own_tool(
             call,
             "Call a tool",
             &calls,

@@ -45,7 +45,7 @@ impl Gateway {
         let call = |name: &Json| params.without(&["arguments"]).with_member("name", name);
         let misfit = find_misfit(&schema, &arguments);
         let is_search = own == OWN_TOOLS[0];
-        operation.own = misfit.map(|misfit| OwnCall::Misfit(refuse(&misfit)));
+        operation.own = misfit.map(|misfit| OwnCall::Answer(refuse(&misfit)));
         operation.is_indirect = !is_search;
         if is_search || operation.own.is_some() {
             let _ = context.noted.as_ref().map(|noted| {
@@ -73,9 +73,10 @@ impl Gateway {
     }
 
     /// Answers a call of one of Fanlight's own tools.
-    pub(super) fn answer_own(&self, operation: &Operation, own: &OwnCall) -> Response {
+    pub(super) async fn answer_own(&self, operation: &Operation, own: &OwnCall) -> Response {
         let response = match own {
-            OwnCall::Misfit(response) => response.clone(),
+            OwnCall::Read(read) => self.answer_read(operation, read).await,
+            OwnCall::Answer(response) => response.clone(),
             OwnCall::Find(list, arguments) => {
                 let lean = operation.view.lean().and_then(|rules| list.lean(rules));
                 match lean {
@@ -105,7 +106,7 @@ impl Operation {
         if let Some(schema) = schema.filter(|_| !self.is_refused()) {
             let arguments = arguments.unwrap_or_else(Json::empty_object);
             let misfit = find_misfit(&schema, &arguments);
-            self.own = misfit.map(|misfit| OwnCall::Misfit(refuse(&misfit)));
+            self.own = misfit.map(|misfit| OwnCall::Answer(refuse(&misfit)));
         }
     }
 }
@@ -191,10 +192,16 @@ fn content(text: &str) -> ObjectBuilder {
 }
 
 /// The result for arguments that do not fit.
-fn refuse((pointer, expected): &(String, String)) -> Response {
+pub(super) fn refuse((pointer, expected): &(String, String)) -> Response {
     let place = if pointer.is_empty() { "they" } else { pointer };
-    let text = format!("The arguments do not fit the tool's inputSchema: {place} {expected}");
-    let mut result = content(&text);
+    tell(&format!(
+        "The arguments do not fit the tool's inputSchema: {place} {expected}"
+    ))
+}
+
+/// The result of a call that failed.
+pub(super) fn tell(text: &str) -> Response {
+    let mut result = content(text);
     result.member("isError", &Json::literal("true"));
     Response::from_result(&result.finish())
 }

@@ -7,6 +7,7 @@ mod lists;
 mod operation;
 mod operators;
 mod replacement;
+mod results;
 mod several;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::fault;
 use crate::listening::Listeners;
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
+use crate::results::{KeptResults, ResultFiles};
 use crate::routing::{Lookup, Routed, Target};
 use crate::subscribed::SessionSubscriptions;
 use crate::tasks::{self, CommonTaskOwners, Tasks, offered};
@@ -36,6 +38,7 @@ use crate::topology::{
 use crate::uris::{self, Asked, HandedOut, Opened};
 use answers::{Given, shown_messages};
 pub use operation::{Decided, ListenOperation, Notice, Operation};
+pub use results::Shortening;
 use several::send_to_all_with;
 
 /// Settings of the core.
@@ -54,6 +57,8 @@ pub struct GatewaySettings {
     pub cache: CacheLimits,
     /// The task owners that the replicas share; `None` without replicas.
     pub common_tasks: Option<Arc<dyn CommonTaskOwners>>,
+    /// The files of large results; `None` keeps them in memory only.
+    pub result_files: Option<Arc<dyn ResultFiles>>,
     /// The keys that seal cursors. Without any, a random key is made, and cursors end with the
     /// process.
     pub keys: Keys,
@@ -83,6 +88,7 @@ pub struct Gateway {
     listeners: Arc<Listeners>,
     /// The subscriptions of clients' sessions.
     pub subscribed: SessionSubscriptions,
+    pub(crate) results: Arc<KeptResults>,
     seal: CursorSeal,
     identity: Arc<Json>,
     _ends_tasks: DropGuard,
@@ -98,6 +104,7 @@ impl Gateway {
     /// If a key cannot be used, or the system has no random numbers for one.
     pub fn new(settings: GatewaySettings) -> Result<Self, KeyError> {
         let seal = CursorSeal::new(&settings.keys)?;
+        let results = KeptResults::new(&settings.keys, settings.result_files)?;
         let new = Topology::new(
             settings.backends,
             &settings.naming,
@@ -126,6 +133,7 @@ impl Gateway {
             notices,
             listeners,
             subscribed: SessionSubscriptions::default(),
+            results,
             seal,
             identity: Arc::new(settings.identity),
             _ends_tasks,
@@ -355,7 +363,8 @@ impl Gateway {
     /// `serverInfo`, `instructions` and `_meta`. The client edge renders it for the client.
     pub async fn run(&self, operation: &mut Operation, messages: ServerMessages) -> Response {
         if let Some(own) = &operation.own {
-            return self.answer_own(operation, own);
+            // Boxed: few requests are answered here.
+            return Box::pin(self.answer_own(operation, own)).await;
         }
         if operation.approval().is_some() {
             // An approval is for one execution of the call.
@@ -417,12 +426,23 @@ impl Gateway {
             )
             .await;
         }
-        answer.unwrap_or_else(|error| {
+        let answer = answer.unwrap_or_else(|error| {
             Response::from_error(&fault::as_client_is_told(
                 error,
                 &request.context.capabilities,
             ))
-        })
+        });
+        match request.method {
+            Method::ListTools
+            | Method::Discover
+            | Method::ListResources
+            | Method::ListResourceTemplates
+                if view.has_results() =>
+            {
+                self.with_results(operation, answer)
+            }
+            _ => answer,
+        }
     }
 
     /// The endpoint at this path of an HTTP request; `None` if there is none.

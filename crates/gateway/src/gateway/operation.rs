@@ -16,6 +16,7 @@ use super::{FoundTarget, Gateway, note_target};
 use crate::approvals::CallToApprove;
 use crate::catalogue::{ListKind, ListView};
 use crate::fault;
+use crate::results::KeptRead;
 use crate::routing::{Target, by_prefix};
 use crate::topology::{BackendId, View};
 
@@ -49,8 +50,11 @@ pub struct Operation {
 pub(super) enum OwnCall {
     /// `find_tools` in this list, with these arguments.
     Find(ListView, Json),
-    /// A call with arguments that do not fit.
-    Misfit(Response),
+    /// A request whose answer is known: arguments do not fit, or a kept result is named where
+    /// nobody knows it.
+    Answer(Response),
+    /// A request for a kept result.
+    Read(KeptRead),
 }
 
 /// A tool that a list has.
@@ -117,14 +121,21 @@ impl Gateway {
         if operation.request.method == Method::CallTool && operation.view.lean().is_some() {
             // Boxed: most endpoints have no lean list.
             Box::pin(self.resolve_own_tool(&mut operation)).await;
-            if operation.own.is_some() {
-                return operation;
-            }
+        }
+        let has_results = operation.view.has_results();
+        if has_results && operation.own.is_none() {
+            // Boxed: few requests are about kept results.
+            Box::pin(self.resolve_kept(&mut operation)).await;
+        }
+        if operation.own.is_some() {
+            return operation;
         }
         let is_governed = operation.view.rights().is_some();
         let needs_tool =
             detail == Detail::Tool || is_governed || operation.view.topology().has_approvals();
-        let needs_tool = needs_tool || operation.is_indirect;
+        // The server may have its own bounds for results.
+        let is_server_needed = has_results && operation.view.results(None).is_none();
+        let needs_tool = needs_tool || operation.is_indirect || is_server_needed;
         if needs_tool && operation.request.method == Method::CallTool {
             self.find_tool(&mut operation).await;
         }
@@ -505,7 +516,7 @@ impl Operation {
     }
 
     /// The server of a call, and the parameters that it gets.
-    fn sent(&self) -> Option<(BackendId, Option<&Json>)> {
+    pub(super) fn sent(&self) -> Option<(BackendId, Option<&Json>)> {
         Some(match (self.view.transparent(), self.target.as_deref()) {
             (Some(only), _) => (only.id, self.request.params.as_ref()),
             (None, Some(Ok(Target::One(routed)))) => (routed.backend, Some(&routed.params)),

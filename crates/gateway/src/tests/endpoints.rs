@@ -65,6 +65,7 @@ fn all_at(path: &str) -> EndpointEntry {
         resources: None,
         instructions: None,
         lean: None,
+        results: None,
     }
 }
 

@@ -539,6 +539,7 @@ fn scene_from(
         lists: limits(page_size),
         cache,
         common_tasks,
+        result_files: None,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };
@@ -561,6 +562,7 @@ pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> Ba
         rewriting,
         store: None,
         canary: None,
+        results: None,
         is_hidden: false,
     }
 }

@@ -96,6 +96,7 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
         resources: Some(filter(&all, ItemKind::Uris, endpoint)),
         instructions: None,
         lean: None,
+        results: None,
     };
     let topology = Topology::new(running.collect(), &policy, limits(100), vec![entry], None);
     let client = Caller::request_of(Holder::new(

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{DEFAULT_PATH, Endpoint};
@@ -28,6 +29,23 @@ pub struct EndpointEntry {
     pub instructions: Option<String>,
     /// The rules of its lean list; `None` for the full list.
     pub lean: Option<LeanRules>,
+    /// The bounds of large results; `None` for the servers' own bounds.
+    pub results: Option<ResultRules>,
+}
+
+/// The bounds of large results at an endpoint or of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultRules {
+    /// The endpoint or server, as one text. Results of one are kept in room of its own.
+    pub section: Arc<str>,
+    /// The longest result that passes unchanged, in bytes.
+    pub inline: usize,
+    /// The time for which a result is kept at most.
+    pub keep_for: Duration,
+    /// The bytes in memory.
+    pub memory: usize,
+    /// The bytes on disk.
+    pub disk: usize,
 }
 
 /// When and how an endpoint's list of tools is lean.
@@ -81,6 +99,7 @@ pub(crate) struct Rules {
     resources: Option<ItemFilter>,
     pub(super) instructions: Option<Json>,
     pub(super) lean: Option<LeanRules>,
+    pub(super) results: Option<ResultRules>,
 }
 
 impl Endpoints {
@@ -184,6 +203,7 @@ impl Rules {
             resources,
             instructions,
             lean,
+            results,
         } = entry;
         let shown = |servers: Vec<String>| -> Vec<bool> {
             backends
@@ -199,6 +219,7 @@ impl Rules {
             resources,
             instructions: instructions.as_deref().map(Json::string),
             lean,
+            results,
         }
     }
 
@@ -207,6 +228,7 @@ impl Rules {
             && self.backends == other.backends
             && self.instructions == other.instructions
             && self.lean == other.lean
+            && self.results.is_some() == other.results.is_some()
             && Filtered::ALL
                 .into_iter()
                 .all(|kind| self.filter(kind) == other.filter(kind))
@@ -222,11 +244,12 @@ impl Rules {
             resources: None,
             instructions: None,
             lean: None,
+            results: None,
         }
     }
 
     fn shows_everything(&self) -> bool {
-        self.shows_all_entries() && self.instructions.is_none()
+        self.shows_all_entries() && self.instructions.is_none() && self.results.is_none()
     }
 
     /// Whether the endpoint lists all entries of all servers.

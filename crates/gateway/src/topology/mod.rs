@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 
 use crate::list_kind::{ListKind, ListStore};
 
-pub use endpoint::{EndpointEntry, LeanRules};
+pub use endpoint::{EndpointEntry, LeanRules, ResultRules};
 pub(crate) use endpoint::{Endpoints, Filtered};
 pub use naming::{NamedServer, Naming, NamingPolicy, namings};
 pub(crate) use reader::Reader;
@@ -61,6 +61,8 @@ pub(crate) struct Topology {
     hidden: Vec<Arc<dyn BackendClient>>,
     has_approvals: bool,
     pub(crate) has_canaries: bool,
+    /// Whether large results of any server are shortened, whatever the endpoint.
+    has_results: bool,
     pub(crate) limits: ListLimits,
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) policy: Option<Arc<dyn Policy>>,
@@ -81,6 +83,7 @@ pub(crate) struct Member {
     approval: Option<ApprovalSettings>,
     guard: Option<Arc<dyn DefinitionGuard>>,
     pub(crate) canary: Option<Canary>,
+    results: Option<ResultRules>,
 }
 
 impl Topology {
@@ -119,6 +122,7 @@ impl Topology {
                 approval,
                 guard,
                 canary,
+                results,
                 ..
             } = entry;
             let naming = naming.with_renames(&rewriting.renames);
@@ -145,11 +149,13 @@ impl Topology {
                 approval,
                 guard,
                 canary,
+                results,
             }
         };
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
         let has_approvals = backends.iter().any(Member::has_approvals);
         let has_canaries = backends.iter().any(|backend| backend.canary.is_some());
+        let has_results = backends.iter().any(|backend| backend.results.is_some());
         let positions = backends
             .iter()
             .enumerate()
@@ -163,6 +169,7 @@ impl Topology {
             hidden,
             has_approvals,
             has_canaries,
+            has_results,
             limits,
             endpoints,
             policy: rights,
@@ -303,6 +310,7 @@ impl Member {
         self.id == other.id
             && has_same_names
             && self.tools == other.tools
+            && self.results.is_some() == other.results.is_some()
             && guard(self) == guard(other)
     }
 
@@ -454,6 +462,8 @@ pub struct BackendEntry {
     pub store: Option<Arc<dyn ListStore>>,
     /// The version that serves some of its clients. `client` has to send their requests there.
     pub canary: Option<Canary>,
+    /// The bounds of its large results; `None` if they pass unchanged.
+    pub results: Option<ResultRules>,
     /// Set for another version of a server, which operators see and clients cannot use by name.
     pub is_hidden: bool,
 }

@@ -12,7 +12,7 @@ use fanlight_canonical::{
 use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
 
-use super::endpoint::{Filtered, LeanRules, Rules};
+use super::endpoint::{Filtered, LeanRules, ResultRules, Rules};
 use super::{BackendId, ListLimits, Member, Reader, Topology};
 use crate::fault;
 
@@ -172,6 +172,19 @@ impl View {
     /// The rules of the client's lean list, if it has one.
     pub(crate) fn lean(&self) -> Option<&LeanRules> {
         self.rules()?.lean.as_ref().filter(|_| self.may_be_lean)
+    }
+
+    /// The bounds of large results: the endpoint's, else the server's.
+    pub(crate) fn results(&self, of: Option<BackendId>) -> Option<&ResultRules> {
+        let of_endpoint = self.rules().and_then(|rules| rules.results.as_ref());
+        of_endpoint.or_else(|| self.get(of?)?.results.as_ref())
+    }
+
+    /// Whether large results of any visible server are shortened.
+    pub(crate) fn has_results(&self) -> bool {
+        let of_endpoint = || self.results(None).is_some();
+        of_endpoint()
+            || (self.topology.has_results && self.backends().any(|it| it.results.is_some()))
     }
 
     /// The visible servers in configuration order.

@@ -89,6 +89,10 @@ impl Transport for Exchange<'_> {
             request.method,
             Method::GetTask | Method::TaskResult | Method::CancelTask
         );
+        let may_read = matches!(request.method, Method::ReadResource | Method::CallTool);
+        if may_read && self.session.is_none() && matches!(self.passing, Passing::Here) {
+            return Some(AboutTask::Here);
+        }
         if !is_about_task || matches!(self.passing, Passing::Nowhere) {
             return None;
         }
@@ -117,6 +121,10 @@ impl Transport for Exchange<'_> {
                 _ => None,
             },
         }
+    }
+
+    fn passes_results(&self) -> bool {
+        matches!(self.passing, Passing::On(_))
     }
 
     fn session_id(&self) -> Option<&str> {

@@ -1,5 +1,5 @@
-//! Forwards messages to the replica that keeps their subject: a session, a suspended call, or a
-//! task that Fanlight made. A replica that is ending also lets another one open sessions.
+//! Forwards messages to the replica that keeps their subject: a session, a suspended call, a kept
+//! result, or a task that Fanlight made. A replica that is ending also lets another one open sessions.
 //!
 //! Forwarding happens once the subject is known, before any other decision. This replica checks the
 //! client's credentials; the other one decides what the client may do.
@@ -134,7 +134,7 @@ impl Endpoint {
                     let passing = match kept {
                         Kept::Session => Passing::Task(Some(replicas)),
                         Kept::Task => Passing::Task(None),
-                        Kept::SuspendedCall | Kept::NewSession => Passing::Nowhere,
+                        Kept::SuspendedCall | Kept::Result | Kept::NewSession => Passing::Nowhere,
                     };
                     return self
                         .take_here(arrived, origin, Source::Text(body, passing), refusal)
@@ -165,8 +165,8 @@ impl Endpoint {
     }
 
     /// The keeper of a message's subject after `run`, which has ended or is unreachable. Replicas
-    /// take over only sessions of Streamable HTTP. A task is unknown from now on; this run reports
-    /// that.
+    /// take over only sessions of Streamable HTTP. A task or kept result is unknown from now on; this
+    /// run reports that.
     async fn keeper_after(
         &self,
         run: ProcessRun,
@@ -180,7 +180,7 @@ impl Endpoint {
                 Box::pin(self.take_over(id, origin, run, is_unreachable)).await
             }
             (Kept::Session, None) | (Kept::SuspendedCall, _) => Ok(Keeper::Nobody),
-            (Kept::Task | Kept::NewSession, _) => Ok(Keeper::ThisRun),
+            (Kept::Task | Kept::Result | Kept::NewSession, _) => Ok(Keeper::ThisRun),
         }
     }
 

@@ -1,0 +1,412 @@
+//! Large results: shortened after everything else has seen them, and read in parts, as resources
+//! or with Fanlight's own tool `read_result`.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fanlight_canonical::{About, Keeper, ProcessRun, Unresolved};
+use fanlight_protocol::json::{Edits, Json, Kind, ObjectBuilder, Value};
+use fanlight_protocol::uri::KEPT_RESULT;
+use fanlight_protocol::{Method, Response, RpcError, code};
+use tokio::time::Instant;
+
+use super::Gateway;
+use super::lean::{refuse, tell};
+use super::operation::{Operation, OwnCall, named};
+use crate::catalogue::{ListKind, ListView, OWN_PREFIX, own_name, own_tool};
+use crate::fault;
+use crate::fit::find_misfit;
+use crate::results::{KeptRead, NoPiece, PartUri, Piece, Shortener, off_worker};
+use crate::topology::{BackendId, View};
+
+/// The name of the tool, without a prefix.
+const READ_RESULT: &str = "read_result";
+
+/// Shortens the answer to a request after the gates have seen it.
+#[derive(Debug)]
+pub struct Shortening {
+    core: Arc<Gateway>,
+    view: View,
+    request: Unresolved,
+    backend: Option<BackendId>,
+}
+
+impl Operation {
+    /// The step that shortens the answer, if the configuration says so.
+    pub fn shortening(&self, core: &Arc<Gateway>) -> Option<Box<Shortening>> {
+        let is_shortened = matches!(self.request.method, Method::CallTool | Method::TaskResult);
+        let is_concerned = is_shortened && self.own.is_none() && self.view.has_results();
+        is_concerned.then(|| {
+            Box::new(Shortening {
+                core: Arc::clone(core),
+                view: self.view.clone(),
+                request: self.request.clone(),
+                backend: self.sent().map(|(backend, _)| backend),
+            })
+        })
+    }
+
+    /// Whether the request reads a kept result.
+    pub fn reads_result(&self) -> bool {
+        matches!(self.own, Some(OwnCall::Read(_)))
+    }
+
+    /// Another run, which keeps the result that the request reads.
+    pub fn result_keeper(&self, core: &Gateway) -> Option<ProcessRun> {
+        let Some(OwnCall::Read(read)) = &self.own else {
+            return None;
+        };
+        match core
+            .results
+            .keeper(&read.part.handle, &self.request.context.caller)
+        {
+            Keeper::Another(run) => Some(run),
+            Keeper::ThisRun | Keeper::Nobody => None,
+        }
+    }
+}
+
+impl Shortening {
+    /// The response for the client. If the result cannot be kept, it is not shortened either.
+    pub async fn after(&self, response: Response) -> Response {
+        let Self {
+            core,
+            view,
+            request,
+            ..
+        } = self;
+        let Unresolved {
+            params, context, ..
+        } = request;
+        let Some(result) = response.result().filter(|_| response.is_complete()) else {
+            return response;
+        };
+        let backend = match self.backend {
+            None => core.tasks.known_owner(view, context, params.as_ref()).await,
+            known => known,
+        };
+        let size = result.bytes().len();
+        let Some(rules) = view.results(backend).filter(|rules| size > rules.inline) else {
+            return response;
+        };
+        let keeps_structured =
+            result.peek("structuredContent").is_some() && self.promises_structure().await;
+        let Some(handle) = core.results.handle(&context.caller) else {
+            return response;
+        };
+        let shortener = Shortener {
+            inline: rules.inline,
+            keeps_structured,
+            uri: format!("{KEPT_RESULT}{handle}"),
+            until: humantime::format_rfc3339_seconds(SystemTime::now() + rules.keep_for)
+                .to_string(),
+            tool: own_name(&core.tools_of(view, &context.trace).await, READ_RESULT),
+        };
+        let until = Instant::now() + rules.keep_for;
+        let shortened = off_worker(size, move || shortener.shorten(&result))
+            .await
+            .flatten();
+        let Some(shortened) = shortened else {
+            return response;
+        };
+        let short = shortened.result.clone();
+        let paths: Vec<_> = shortened.parts.iter().map(|part| &*part.path).collect();
+        let what = format!(
+            "{size} bytes to {}: {}",
+            short.bytes().len(),
+            paths.join(", ")
+        );
+        let of = (&context.caller, &context.peer);
+        if !core
+            .results
+            .keep(&handle, of, rules, until, shortened)
+            .await
+        {
+            return response;
+        }
+        context.trace.shortened(what);
+        response.shortened(&short)
+    }
+
+    /// Whether the called tool has an output schema; of a task, whether any tool may have one.
+    async fn promises_structure(&self) -> bool {
+        let Self {
+            core,
+            view,
+            request,
+            ..
+        } = self;
+        let trace = &request.context.trace;
+        let name = request
+            .params
+            .as_ref()
+            .and_then(|params| params.text_at("name"));
+        match name.filter(|_| request.method == Method::CallTool) {
+            Some(name) => {
+                let tool = match core.trusted_tool(view, &name) {
+                    Some(tool) => Some(tool),
+                    None => core.read_tool(view, &name, trace).await,
+                };
+                tool.is_some_and(|tool| tool.definition.peek("outputSchema").is_some())
+            }
+            None => {
+                let tools = core.tools_of(view, trace).await;
+                tools
+                    .entries()
+                    .any(|tool| tool.visible.peek("outputSchema").is_some())
+            }
+        }
+    }
+}
+
+impl Gateway {
+    /// The newest list of tools; reads it if there is none.
+    async fn tools_of(&self, view: &View, trace: &fanlight_telemetry::Parent) -> ListView {
+        let tools = self
+            .lists
+            .catalogues
+            .seen_by(ListKind::Tools, view.reader());
+        match tools.trusted(view) {
+            Some(list) => list,
+            None => tools.known(view, trace).await,
+        }
+    }
+
+    /// Resolves a request that reads a kept result, or that names one otherwise: no server gets it.
+    /// Nothing records which result it is.
+    pub(super) async fn resolve_kept(&self, operation: &mut Operation) {
+        let Unresolved {
+            method,
+            params,
+            context,
+        } = &operation.request;
+        let Some(params) = params else { return };
+        let subject = named(method, params).map(|(_, name)| name);
+        let Some(subject) = subject else { return };
+        let (own, shown) = if *method == Method::CallTool {
+            if !subject.ends_with(READ_RESULT)
+                || subject
+                    != own_name(
+                        &self.tools_of(&operation.view, &context.trace).await,
+                        READ_RESULT,
+                    )
+            {
+                return;
+            }
+            let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
+            (
+                self.called(&operation.view, &arguments),
+                params.without(&["arguments"]),
+            )
+        } else if !subject.starts_with(KEPT_RESULT) {
+            return;
+        } else {
+            let shown = params.with_member("uri", &Json::string(KEPT_RESULT));
+            let own = match PartUri::parse(&subject) {
+                _ if *method != Method::ReadResource => {
+                    OwnCall::Answer(Response::from_error(&fault::unknown_resource(&subject)))
+                }
+                Ok(part) => OwnCall::Read(KeptRead {
+                    uri: subject,
+                    part,
+                    most: None,
+                }),
+                Err(why) => OwnCall::Answer(Response::from_error(&fault::invalid_params(why))),
+            };
+            (own, shown)
+        };
+        if let Some(noted) = &context.noted {
+            let item = if *method == Method::CallTool {
+                READ_RESULT
+            } else {
+                KEPT_RESULT
+            };
+            noted.about.get_or_init(|| About {
+                server: None,
+                item: Some(item.into()),
+                canary: None,
+            });
+        }
+        operation.own = Some(own);
+        operation.request.params = Some(shown);
+    }
+
+    /// A call of `read_result`.
+    fn called(&self, view: &View, arguments: &Json) -> OwnCall {
+        let schema = read_result(READ_RESULT).get("inputSchema");
+        if let Some(misfit) = schema.and_then(|schema| find_misfit(&schema, arguments)) {
+            return OwnCall::Answer(refuse(&misfit));
+        }
+        let uri = arguments.text_at("uri").unwrap_or_default();
+        let part = PartUri::parse(&uri).and_then(|mut part| {
+            for key in ["pointer", "lines", "bytes"] {
+                if let Some(value) = arguments.text_at(key) {
+                    part.query.set(key, &value)?;
+                }
+            }
+            Ok(part)
+        });
+        let of_servers = view
+            .backends()
+            .filter_map(|backend| view.results(Some(backend.id)));
+        let most = of_servers.map(|rules| rules.inline).min();
+        match part {
+            Ok(part) if uri.starts_with(KEPT_RESULT) => OwnCall::Read(KeptRead { uri, part, most }),
+            Ok(_) => OwnCall::Answer(tell(UNKNOWN)),
+            Err(why) => OwnCall::Answer(tell(&why)),
+        }
+    }
+
+    /// Answers a request that reads a kept result.
+    pub(super) async fn answer_read(&self, operation: &Operation, read: &KeptRead) -> Response {
+        let KeptRead {
+            uri,
+            part:
+                PartUri {
+                    handle,
+                    path,
+                    query,
+                },
+            most,
+        } = read;
+        let caller = &operation.request.context.caller;
+        let found = self.results.find(handle, caller);
+        let is_gone = || matches!(self.results.keeper(handle, caller), Keeper::Another(_));
+        let piece = match &found {
+            Some(kept) => kept.read(path, query).await,
+            None => Err(NoPiece::Unknown),
+        };
+        let as_tool = most.is_some();
+        match piece {
+            Ok((piece, part)) => match most {
+                Some(most) => in_call(&piece, uri, *most, || piece.contents(uri, part)),
+                None => {
+                    let contents = Json::array([piece.contents(uri, part)]);
+                    let mut result = ObjectBuilder::new();
+                    Response::from_result(&result.member("contents", &contents).finish())
+                }
+            },
+            Err(NoPiece::Invalid(why)) if as_tool => tell(&why),
+            Err(NoPiece::Invalid(why)) => Response::from_error(&fault::invalid_params(why)),
+            Err(NoPiece::Lost(error)) => {
+                tracing::error!(%error, "a kept result cannot be read below stateDir");
+                let message = "the gateway cannot read the kept result; its log has the reason";
+                let error = RpcError::new(code::INTERNAL, message);
+                Response::from_error(&error)
+            }
+            Err(NoPiece::Unknown) => {
+                let mut error = fault::unknown_resource(uri);
+                if found.is_none() && is_gone() {
+                    error.message += ": the gateway's process that kept it has ended";
+                }
+                if as_tool {
+                    tell(&error.message)
+                } else {
+                    Response::from_error(&error)
+                }
+            }
+        }
+    }
+
+    /// Adds what clients of large results need to the answer to a request about lists: the tool
+    /// `read_result` at the end of the list of tools, and the capability to read resources.
+    pub(super) fn with_results(&self, operation: &Operation, response: Response) -> Response {
+        let Operation { view, request, .. } = operation;
+        let Some(result) = response.result() else {
+            let list = match request.method {
+                Method::ListResources => "resources",
+                Method::ListResourceTemplates => "resourceTemplates",
+                _ => return response,
+            };
+            if response.error_code() != Some(code::METHOD_NOT_FOUND) {
+                return response;
+            }
+            // The server has no resources at all.
+            let mut empty = ObjectBuilder::new();
+            return Response::from_result(&empty.member(list, &Json::array([])).finish());
+        };
+        let changed = match request.method {
+            Method::Discover => with_capability(&result),
+            Method::ListTools => self.with_tool(view, &result),
+            _ => None,
+        };
+        changed.map_or(response.clone(), |changed| response.with_body(&changed))
+    }
+
+    /// The last page of a list of tools with `read_result`.
+    fn with_tool(&self, view: &View, list: &Json) -> Option<Json> {
+        let is = |value: Option<Value<'_>>, kind| value.is_some_and(|it| it.kind() == kind);
+        let place = list
+            .place("tools")
+            .filter(|at| is(list.at(at.clone()), Kind::Array))?;
+        if is(list.peek("nextCursor"), Kind::String) {
+            return None;
+        }
+        let tools = list.slice(place.clone());
+        let catalogue = self
+            .lists
+            .catalogues
+            .seen_by(ListKind::Tools, view.reader());
+        let known = catalogue.newest_in(view).unwrap_or_default();
+        let mut name = own_name(&known, READ_RESULT);
+        while tools.items().any(|tool| tool.says("name", &name)) {
+            name.insert_str(0, OWN_PREFIX);
+        }
+        let own = read_result(&name);
+        let comma: &[u8] = if tools.elements().next().is_some() {
+            b","
+        } else {
+            b""
+        };
+        let mut edits = Edits::new(list.bytes().clone());
+        edits.replace(
+            place.end - 1..place.end,
+            [comma, own.bytes(), b"]"].concat(),
+        );
+        Some(edits.finish_json())
+    }
+}
+
+/// The description with the capability to read resources, if it has the capability to call tools.
+fn with_capability(description: &Json) -> Option<Json> {
+    let all = description.get("capabilities")?;
+    all.peek("tools")?;
+    Some(description.with_nested("capabilities", "resources", &Json::empty_object()))
+}
+
+/// The text for a result that does not exist, or not for this client.
+const UNKNOWN: &str = "Resource not found";
+
+/// The result of `read_result`.
+fn in_call(piece: &Piece, uri: &str, most: usize, contents: impl FnOnce() -> Json) -> Response {
+    let mut block = ObjectBuilder::new();
+    match piece.member() {
+        ("text", text) => block.string("type", "text").member("text", &text),
+        _ => block
+            .string("type", "resource")
+            .member("resource", &contents()),
+    };
+    let mut result = ObjectBuilder::new();
+    let result = result
+        .member("content", &Json::array([block.finish()]))
+        .finish();
+    if result.bytes().len() <= most {
+        return Response::from_result(&result);
+    }
+    tell(&format!(
+        "{uri} has {} bytes here, more than an answer may have ({most}): ask for less, such as bytes 0-{}",
+        piece.bytes.len(),
+        most / 2
+    ))
+}
+
+/// The definition of the tool that reads kept results.
+fn read_result(name: &str) -> Json {
+    own_tool(
+        name,
+        "Read a shortened result",
+        "Reads a result that was too large and was shortened, whole or in parts: the value at pointer, of that some \
+         lines, of these some bytes. The shortened result has the uri.",
+        r#"{"inputSchema":{"type":"object","properties":{"uri":{"type":"string","description":"The URI in the shortened result"},"pointer":{"type":"string","description":"JSON Pointer of a value, such as /rows/10"},"lines":{"type":"string","description":"Lines from 1, inclusive, such as 1-200"},"bytes":{"type":"string","description":"Bytes from 0, inclusive, such as 0-9999"}},"required":["uri"]},"annotations":{"readOnlyHint":true,"openWorldHint":false}}"#,
+    )
+}

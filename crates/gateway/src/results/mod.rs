@@ -1,0 +1,362 @@
+//! Large results: clients get them shortened, and Fanlight keeps them whole for a while.
+//!
+//! A result is kept in memory while there is room, then on disk. Its URI has a sealed handle, which
+//! opens for its holder alone and names the run of the process that keeps it. The oldest results go
+//! first, of the client that keeps most.
+
+mod part;
+mod shape;
+mod shorten;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use fanlight_canonical::{Caller, HandleKind, HandleSeal, Keeper, Peer};
+use fanlight_protocol::seal::{KeyError, Keys};
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::topology::ResultRules;
+pub(crate) use part::{Form, Part, PartUri, Piece, Query};
+pub(crate) use shorten::{Shortened, Shortener};
+
+/// The most results that are kept, with all sections. Each takes some memory besides its bytes.
+const RESULTS: usize = 16_384;
+/// The largest text that is cut without a thread of its own, in bytes.
+const QUICK: usize = 256 << 10;
+
+/// The files of kept results.
+pub trait ResultFiles: fmt::Debug + Send + Sync {
+    /// Writes a file.
+    fn write(&self, pieces: Vec<Bytes>) -> BoxFuture<'_, io::Result<Box<dyn KeptFile>>>;
+}
+
+/// The file of a kept result, which is removed when this is dropped.
+pub trait KeptFile: fmt::Debug + Send + Sync {
+    /// Reads a part of the file.
+    fn read(&self, range: Range<usize>) -> BoxFuture<'_, io::Result<Bytes>>;
+}
+
+/// A result that is kept.
+#[derive(Debug)]
+pub(crate) struct KeptResult {
+    parts: Vec<Part>,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Memory(Vec<Bytes>),
+    Disk(Box<dyn KeptFile>),
+}
+
+/// A request to read a kept result.
+#[derive(Debug)]
+pub(crate) struct KeptRead {
+    /// The URI as the client wrote it.
+    pub(crate) uri: String,
+    pub(crate) part: PartUri,
+    /// The longest answer; `None` for a resource, which is read whole if the client likes.
+    pub(crate) most: Option<usize>,
+}
+
+/// The results that are kept.
+pub(crate) struct KeptResults {
+    state: Mutex<State>,
+    files: Option<Arc<dyn ResultFiles>>,
+    handles: HandleSeal,
+    /// Whether the last file could not be written, which has been logged.
+    is_full: AtomicBool,
+    itself: Weak<Self>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The results by number, the oldest first.
+    entries: BTreeMap<u64, Entry>,
+    numbers: HashMap<Box<str>, u64>,
+    last: u64,
+    /// Drops results after their time.
+    sweeper: Option<AbortOnDropHandle<()>>,
+}
+
+struct Entry {
+    handle: Box<str>,
+    owner: Caller,
+    peer: Peer,
+    section: Arc<str>,
+    size: usize,
+    on_disk: bool,
+    until: Instant,
+    /// `None` while it is being written.
+    result: Option<Arc<KeptResult>>,
+}
+
+fanlight_protocol::opaque!(KeptResults);
+
+impl KeptResults {
+    pub(crate) fn new(
+        keys: &Keys,
+        files: Option<Arc<dyn ResultFiles>>,
+    ) -> Result<Arc<Self>, KeyError> {
+        let handles = HandleSeal::new(keys)?;
+        Ok(Arc::new_cyclic(|itself| Self {
+            state: Mutex::default(),
+            files,
+            handles,
+            is_full: AtomicBool::new(false),
+            itself: Weak::clone(itself),
+        }))
+    }
+
+    /// A handle for a new result of this caller.
+    pub(crate) fn handle(&self, caller: &Caller) -> Option<String> {
+        self.handles.fresh(HandleKind::Result, caller.holder())
+    }
+
+    /// The run of the process that keeps the result with this handle.
+    pub(crate) fn keeper(&self, handle: &str, caller: &Caller) -> Keeper {
+        self.handles
+            .keeper(HandleKind::Result, handle, caller.holder())
+    }
+
+    /// The result with this handle, if it belongs to the caller.
+    pub(crate) fn find(&self, handle: &str, caller: &Caller) -> Option<Arc<KeptResult>> {
+        let state = self.state.lock();
+        let entry = state.entries.get(state.numbers.get(handle)?)?;
+        let is_current = entry.until > Instant::now();
+        let result = entry.result.as_ref().filter(|_| is_current)?;
+        caller
+            .owns_what_is_of(&entry.owner)
+            .then(|| Arc::clone(result))
+    }
+
+    /// Keeps a result under this handle until the instant. Returns false if there is no room.
+    pub(crate) async fn keep(
+        &self,
+        handle: &str,
+        (caller, peer): (&Caller, &Peer),
+        rules: &ResultRules,
+        until: Instant,
+        Shortened { parts, kept, .. }: Shortened,
+    ) -> bool {
+        let holder = caller.holder().clone();
+        let owner = match caller.session() {
+            Some(session) => Caller::session_of(holder, session),
+            None => Caller::request_of(holder),
+        };
+        let entry = Entry {
+            handle: handle.into(),
+            owner,
+            peer: peer.clone(),
+            section: Arc::clone(&rules.section),
+            size: parts.last().map_or(0, |part| part.place.end),
+            on_disk: false,
+            until,
+            result: None,
+        };
+        let disk = if self.files.is_some() { rules.disk } else { 0 };
+        let made = {
+            let mut state = self.state.lock();
+            let dropped = state.drop_expired(Instant::now());
+            let made = state.add(entry, (rules.memory, disk));
+            drop(state);
+            drop(dropped);
+            made
+        };
+        let Some((number, on_disk, dropped)) = made else {
+            return false;
+        };
+        drop(dropped);
+        let place = match &self.files {
+            Some(files) if on_disk => match files.write(kept).await {
+                Ok(file) => {
+                    self.is_full.store(false, Ordering::Relaxed);
+                    Place::Disk(file)
+                }
+                Err(error) => {
+                    if !self.is_full.swap(true, Ordering::Relaxed) {
+                        tracing::error!(%error, "a large result cannot be written below stateDir: clients get such results whole");
+                    }
+                    let removed = self.state.lock().remove(number);
+                    drop(removed);
+                    return false;
+                }
+            },
+            _ => Place::Memory(kept),
+        };
+        let mut state = self.state.lock();
+        if let Some(entry) = state.entries.get_mut(&number) {
+            entry.result = Some(Arc::new(KeptResult { parts, place }));
+        }
+        if state
+            .sweeper
+            .as_ref()
+            .is_none_or(AbortOnDropHandle::is_finished)
+        {
+            let sweep = Self::sweep(Weak::clone(&self.itself));
+            state.sweeper = Some(AbortOnDropHandle::new(tokio::spawn(sweep)));
+        }
+        true
+    }
+
+    /// Drops results after their time, while there are any.
+    async fn sweep(results: Weak<Self>) {
+        loop {
+            let next = {
+                let Some(results) = results.upgrade() else {
+                    return;
+                };
+                let mut state = results.state.lock();
+                let dropped = state.drop_expired(Instant::now());
+                let next = state.entries.values().map(|entry| entry.until).min();
+                drop(state);
+                drop(dropped);
+                next
+            };
+            match next {
+                Some(next) => sleep_until(next).await,
+                None => return,
+            }
+        }
+    }
+}
+
+impl State {
+    /// Adds an entry, for which others leave if necessary; returns its number, whether it goes to
+    /// disk, and those that left. `None` if there is no room.
+    fn add(
+        &mut self,
+        mut entry: Entry,
+        (memory, disk): (usize, usize),
+    ) -> Option<(u64, bool, Vec<Entry>)> {
+        if entry.size > memory.max(disk) {
+            return None;
+        }
+        let mut free = [memory, disk].map(|limit| isize::try_from(limit).unwrap_or(isize::MAX));
+        let mut shares: HashMap<&Peer, (usize, VecDeque<u64>)> = HashMap::new();
+        for (number, other) in &self.entries {
+            if other.section == entry.section {
+                let [in_memory, on_disk] = &mut free;
+                let size = isize::try_from(other.size).unwrap_or(isize::MAX);
+                *(if other.on_disk { on_disk } else { in_memory }) -= size;
+                let share = shares.entry(&other.peer).or_default();
+                share.0 += other.size;
+                let limit = if other.on_disk { disk } else { memory };
+                if entry.size <= limit {
+                    share.1.push_back(*number);
+                }
+            }
+        }
+        let size = isize::try_from(entry.size).ok()?;
+        let mut count = self.entries.len();
+        let mut leaving = Vec::new();
+        loop {
+            let [in_memory, on_disk] = free;
+            if count < RESULTS && (size <= in_memory || size <= on_disk) {
+                entry.on_disk = size > in_memory;
+                break;
+            }
+            let held = |(peer, (held, numbers)): &(&&Peer, &mut (usize, VecDeque<u64>))| {
+                let own = if **peer == &entry.peer { entry.size } else { 0 };
+                if numbers.is_empty() { 0 } else { *held + own }
+            };
+            let (_, (held, numbers)) = shares.iter_mut().max_by_key(held)?;
+            let number = numbers.pop_front()?;
+            let other = self.entries.get(&number)?;
+            *held -= other.size;
+            let [in_memory, on_disk] = &mut free;
+            *(if other.on_disk { on_disk } else { in_memory }) +=
+                isize::try_from(other.size).ok()?;
+            leaving.push(number);
+            count -= 1;
+        }
+        let left = leaving
+            .into_iter()
+            .filter_map(|number| self.remove(number))
+            .collect();
+        self.last += 1;
+        self.numbers.insert(entry.handle.clone(), self.last);
+        let on_disk = entry.on_disk;
+        self.entries.insert(self.last, entry);
+        Some((self.last, on_disk, left))
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&number)?;
+        self.numbers.remove(&entry.handle);
+        Some(entry)
+    }
+
+    fn drop_expired(&mut self, now: Instant) -> Vec<Entry> {
+        let expired = self.entries.iter().filter(|(_, entry)| entry.until <= now);
+        let expired: Vec<_> = expired.map(|(number, _)| *number).collect();
+        expired
+            .into_iter()
+            .filter_map(|number| self.remove(number))
+            .collect()
+    }
+}
+
+/// The reason why a piece cannot be read.
+#[derive(Debug)]
+pub(crate) enum NoPiece {
+    /// There is no such part.
+    Unknown,
+    /// The part has no such piece.
+    Invalid(String),
+    /// The file cannot be read.
+    Lost(io::Error),
+}
+
+impl KeptResult {
+    /// Reads a piece of the part at this path.
+    pub(crate) async fn read(&self, path: &str, query: &Query) -> Result<(Piece, &Part), NoPiece> {
+        let found = self.parts.iter().position(|part| part.path == path);
+        let at = found.ok_or(NoPiece::Unknown)?;
+        let part = self.parts.get(at).ok_or(NoPiece::Unknown)?;
+        let (range, rest) = query.needed(part).map_err(NoPiece::Invalid)?;
+        let bytes = match &self.place {
+            Place::Memory(all) => {
+                let bytes = all.get(at).ok_or(NoPiece::Unknown)?;
+                bytes.slice(range.start - part.place.start..range.end - part.place.start)
+            }
+            Place::Disk(file) => file.read(range.clone()).await.map_err(NoPiece::Lost)?,
+        };
+        let form = part.form;
+        if range != part.place {
+            return Ok((
+                Piece {
+                    form: Form::Text,
+                    bytes,
+                }
+                .told_apart(form),
+                part,
+            ));
+        }
+        let cut = off_worker(bytes.len(), move || rest.cut(form, bytes)).await;
+        let piece = cut.unwrap_or_else(|| Err("the gateway is ending".to_owned()));
+        Ok((piece.map_err(NoPiece::Invalid)?, part))
+    }
+}
+
+/// Runs work on a text of this size, on a thread of its own if the text is large. `None` if the
+/// process is ending.
+pub(crate) async fn off_worker<T: Send + 'static>(
+    size: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    if size <= QUICK {
+        return Some(work());
+    }
+    tokio::task::spawn_blocking(work).await.ok()
+}
