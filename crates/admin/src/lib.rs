@@ -80,6 +80,9 @@ use reply::Refusal;
 use router::{families, health_router, router};
 use settings::InForce;
 
+/// The admin listener, as handlers get it.
+type AdminState = axum::extract::State<Arc<Admin>>;
+
 /// The refusal of a request that arrives after its listener was closed.
 const CLOSED: &str =
     "this listener is closed: Fanlight is ending, or its `admin.listen` has changed";

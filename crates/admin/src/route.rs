@@ -13,7 +13,7 @@ use crate::reply::Refusal;
 pub(crate) struct Route(
     pub(crate) &'static str,
     pub(crate) Needs,
-    pub(crate) fn() -> MethodRouter<Arc<Admin>>,
+    pub(crate) MethodRouter<Arc<Admin>>,
 );
 
 /// A route that allows only `GET` and `HEAD`.

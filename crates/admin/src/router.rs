@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use fanlight_telemetry::metrics::{Family, FamilyInfo, Shape, Values, prometheus};
+use fanlight_telemetry::metrics::{Family, FamilyInfo, prometheus};
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
@@ -15,46 +15,54 @@ use crate::access::{Needs, OperatorConnection, require, require_host};
 use crate::operator::Role;
 use crate::reply::{Refusal, json, with_default_headers};
 use crate::route::{Route, read};
-use crate::{Admin, api, ready, ui};
+use crate::{Admin, AdminState, api, ready, ui};
 
 /// The header of `/healthz` that identifies the gateway.
 const INSTANCE: HeaderName = HeaderName::from_static("fanlight-instance");
 
 /// The routes besides the API's.
-const ROUTES: &[Route] = &[
-    Route("/", Needs::Nothing, || {
-        read(async || Redirect::permanent("ui"))
-    }),
-    Route("/healthz", Needs::Nothing, || read(health)),
-    // The details require a viewer.
-    Route("/readyz", Needs::Nothing, || read(readiness)),
-    Route("/metrics", Needs::Role(Role::Viewer), || read(metrics)),
-    // The page has no data itself, and asks the API who the reader is.
-    Route("/ui", Needs::Nothing, || read(ui::index)),
-    Route("/ui/", Needs::Nothing, || {
-        read(async || Redirect::permanent("../ui"))
-    }),
-    Route("/ui/{*file}", Needs::Nothing, || read(ui::file)),
-    // The page itself sends the issuer's parameters from its address to the API.
-    Route("/sign-in/callback", Needs::Nothing, || read(ui::callback)),
-    Route("/sign-in/callback/{issuer}", Needs::Nothing, || {
-        read(ui::callback)
-    }),
-];
+fn own_routes() -> Vec<Route> {
+    vec![
+        Route(
+            "/",
+            Needs::Nothing,
+            read(async || Redirect::permanent("ui")),
+        ),
+        Route("/healthz", Needs::Nothing, read(health)),
+        // The details require a viewer.
+        Route("/readyz", Needs::Nothing, read(readiness)),
+        Route("/metrics", Needs::Role(Role::Viewer), read(metrics)),
+        // The page has no data itself, and asks the API who the reader is.
+        Route("/ui", Needs::Nothing, read(ui::index)),
+        Route(
+            "/ui/",
+            Needs::Nothing,
+            read(async || Redirect::permanent("../ui")),
+        ),
+        Route("/ui/{*file}", Needs::Nothing, read(ui::file)),
+        // The page itself sends the issuer's parameters from its address to the API.
+        Route("/sign-in/callback", Needs::Nothing, read(ui::callback)),
+        Route(
+            "/sign-in/callback/{issuer}",
+            Needs::Nothing,
+            read(ui::callback),
+        ),
+    ]
+}
 
 /// All routes with their access requirements.
-pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
-    ROUTES.iter().chain(api::ROUTES)
+pub(crate) fn routes() -> impl Iterator<Item = Route> {
+    own_routes().into_iter().chain(api::routes())
 }
 
 /// Serves all routes. Routes are added only to the tables, whose access requirements are checked
 /// here.
 pub(crate) fn router(admin: &Arc<Admin>) -> Router {
     let mut router = Router::new();
-    for Route(path, needs, serve) in routes() {
+    for Route(path, needs, handlers) in routes() {
         router = router.route(
             path,
-            serve().layer(from_fn_with_state((Arc::clone(admin), *needs), require)),
+            handlers.layer(from_fn_with_state((Arc::clone(admin), needs), require)),
         );
     }
     router
@@ -85,7 +93,7 @@ pub(crate) fn health_router(admin: &Arc<Admin>) -> Router {
 
 /// Reports that the process runs, and the gateway's id. Commands compare the id before they send a
 /// token.
-async fn health(State(admin): State<Arc<Admin>>) -> Response {
+async fn health(State(admin): AdminState) -> Response {
     let instance = admin
         .subject
         .operations
@@ -108,7 +116,7 @@ async fn closing(mut response: Response) -> Response {
 
 /// Whether clients' requests can be served; the details require a viewer.
 async fn readiness(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     connection: OperatorConnection,
     headers: HeaderMap,
 ) -> Response {
@@ -126,7 +134,7 @@ async fn readiness(
     (status, json(ready::report(subject, is_ready, is_known))).into_response()
 }
 
-async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+async fn metrics(State(admin): AdminState) -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     // For the number of open questions.
     let _ = admin.subject.approvals.list().await;
@@ -152,47 +160,32 @@ pub(crate) fn families(admin: &Admin) -> Vec<Family> {
     let holds = pins.get("held").is_some_and(|held| held.is_true());
     let held = pins.get("definitions").filter(|_| holds);
     let held = held.map_or(0, |all| all.elements().count());
-    for (info, count) in [
-        (
-            &OPERATOR_SESSIONS,
-            admin.sessions.len(&now.session_limits()),
-        ),
-        (&OPEN_APPROVALS, admin.subject.approvals.open()),
-        (&HELD_DEFINITIONS, held),
-    ] {
-        let value = Values::Integer(i64::try_from(count).unwrap_or(i64::MAX));
-        families.push(Family {
-            info,
-            points: vec![(Vec::new(), value)],
-        });
-    }
-    families.push(api::limits::metrics(admin));
+    families.extend([
+        OPERATOR_SESSIONS.of(admin.sessions.len(&now.session_limits()) as u64),
+        OPEN_APPROVALS.of(admin.subject.approvals.open() as u64),
+        HELD_DEFINITIONS.of(held as u64),
+        api::limits::metrics(admin),
+    ]);
     families
 }
 
-const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo {
-    name: "fanlight.auth.operator_sessions",
-    unit: "{session}",
-    help: "Operators who are signed in to the page.",
-    shape: Shape::Gauge,
-    labels: &[],
-};
+const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo::gauge(
+    "fanlight.auth.operator_sessions",
+    "{session}",
+    "Operators who are signed in to the page.",
+);
 
-const OPEN_APPROVALS: FamilyInfo = FamilyInfo {
-    name: "fanlight.approvals.open",
-    unit: "{question}",
-    help: "Calls that wait for an approver, as last listed or scraped.",
-    shape: Shape::Gauge,
-    labels: &[],
-};
+const OPEN_APPROVALS: FamilyInfo = FamilyInfo::gauge(
+    "fanlight.approvals.open",
+    "{question}",
+    "Calls that wait for an approver, as last listed or scraped.",
+);
 
-const HELD_DEFINITIONS: FamilyInfo = FamilyInfo {
-    name: "fanlight.definitions.held",
-    unit: "{definition}",
-    help: "Definitions of servers that are held until somebody approves them.",
-    shape: Shape::Gauge,
-    labels: &[],
-};
+const HELD_DEFINITIONS: FamilyInfo = FamilyInfo::gauge(
+    "fanlight.definitions.held",
+    "{definition}",
+    "Definitions of servers that are held until somebody approves them.",
+);
 
 #[cfg(test)]
 mod tests {
@@ -252,10 +245,10 @@ mod tests {
                 "/sign-in/callback",
                 "/sign-in/callback/{issuer}",
             ]
-            .contains(path);
-            assert_eq!(*needs == Needs::Nothing, is_public, "{path}");
+            .contains(&path);
+            assert_eq!(needs == Needs::Nothing, is_public, "{path}");
             let is_session = path.starts_with("/api/session") && !path.starts_with("/api/sessions");
-            assert_eq!(*needs == Needs::OwnPage, is_session, "{path}");
+            assert_eq!(needs == Needs::OwnPage, is_session, "{path}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Values as JSON.
 
 use std::io;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use fanlight_protocol::Json;
+use fanlight_protocol::{Json, epoch};
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 use serde_json::value::RawValue;
@@ -23,7 +23,7 @@ pub(crate) fn to_json(value: &impl Serialize) -> Json {
     written
         .ok()
         .and_then(|()| Json::parse(Bytes::from(text), NESTING).ok())
-        .unwrap_or_else(Json::null)
+        .unwrap_or_default()
 }
 
 /// Milliseconds.
@@ -33,7 +33,7 @@ pub(crate) fn millis(duration: Duration) -> f64 {
 
 /// A time as milliseconds since the Unix epoch.
 pub(crate) fn moment(at: SystemTime) -> f64 {
-    millis(at.duration_since(UNIX_EPOCH).unwrap_or_default())
+    millis(epoch::since(at))
 }
 
 /// A JSON text from a client or server, whose bytes are written unchanged.
@@ -60,6 +60,8 @@ impl Formatter for ShortNumbers {
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     #[test]

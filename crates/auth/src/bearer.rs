@@ -112,7 +112,7 @@ impl TokenHash {
     /// The hash of `token` at `endpoint`.
     pub(crate) fn of(token: &str, endpoint: &str) -> Self {
         let mut context = Context::new(&SHA256);
-        context.update(&u64::try_from(token.len()).unwrap_or(u64::MAX).to_be_bytes());
+        context.update(&(token.len() as u64).to_be_bytes());
         context.update(token.as_bytes());
         context.update(endpoint.as_bytes());
         let mut hash = [0; 32];

@@ -75,9 +75,7 @@ impl Holder {
     /// client are bound to them.
     pub fn to_bytes(&self) -> Vec<u8> {
         let principal = self.principal.to_bytes();
-        let length = u64::try_from(principal.len())
-            .unwrap_or(u64::MAX)
-            .to_be_bytes();
+        let length = (principal.len() as u64).to_be_bytes();
         match &self.endpoint {
             Endpoint::Everything => [&[0][..], &length, &principal].concat(),
             Endpoint::Default => [&[1][..], &length, &principal].concat(),

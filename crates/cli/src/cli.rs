@@ -155,7 +155,7 @@ pub enum Command {
     /// Record the messages on both sides of a running gateway in a file, until Ctrl-C
     Record(RecordArgs),
     /// Make a running gateway reload its configuration; exit status 1 if it has errors
-    Reload(ReloadRequestArgs),
+    Reload(StatusArgs),
     /// Switch a server of a running gateway on, until the gateway restarts
     Enable(ServerArgs),
     /// Switch a server of a running gateway off, until the gateway restarts
@@ -628,15 +628,6 @@ pub struct AdminArgs {
     /// PEM file with certificate authorities to trust for the admin listener, besides the system's
     #[arg(long, value_name = "PATH")]
     pub admin_ca: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub struct ReloadRequestArgs {
-    #[command(flatten)]
-    pub admin: AdminArgs,
-    /// Print the API's JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -118,6 +118,6 @@ impl Flagged {
     /// The value for the API.
     pub fn to_json(&self) -> Value {
         let ItemKey { server, kind, name } = &self.key;
-        json!({ "server": server, "kind": kind.noun(), "name": name, "what": self.word(), "text": self.text() })
+        json!({ "server": server, "kind": kind.as_str(), "name": name, "what": self.word(), "text": self.text() })
     }
 }

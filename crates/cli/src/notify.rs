@@ -4,7 +4,7 @@
 //! body, separated by dots.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
@@ -16,6 +16,7 @@ use fanlight_config::{Config, NotifyOptions, Secret, origin_of, written_moment};
 use fanlight_fair::limit;
 use fanlight_gateway::Gateway;
 use fanlight_grants::fetch::{self, FetchError, JSON, Requests};
+use fanlight_protocol::epoch;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_record::{AuditLog, Notice};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -150,8 +151,7 @@ async fn send(
     body: &str,
 ) -> Result<(), FetchError> {
     let url = fetch::url(url)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.unwrap_or_default().as_secs().to_string();
+    let now = epoch::seconds().to_string();
     let headers = signed(key, &now, body);
     let answer = requests.post(&url, JSON, headers, body.to_owned()).await?;
     if answer.status.is_success() {
@@ -182,6 +182,8 @@ fn signed(key: &hmac::Key, now: &str, body: &str) -> HeaderMap {
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     #[test]

@@ -256,7 +256,7 @@ fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Resu
         let all: Vec<_> = differing
             .iter()
             .map(|(key, what, reasons)| {
-                json!({ "server": key.server, "kind": key.kind.noun(), "name": key.name, "what": what, "reasons": reasons })
+                json!({ "server": key.server, "kind": key.kind.as_str(), "name": key.name, "what": what, "reasons": reasons })
             })
             .collect();
         out::json(&format!("{:#}", json!({ "differences": all })));

@@ -133,7 +133,7 @@ pub fn difference(
 /// item has another id.
 fn id_of(key: &ItemKey, offered: &Definition) -> String {
     let ItemKey { server, kind, name } = key;
-    let digest = fingerprint(&[server, kind.noun(), name, offered.text().as_text()]);
+    let digest = fingerprint(&[server, kind.as_str(), name, offered.text().as_text()]);
     data_encoding::HEXLOWER.encode(&digest)
 }
 
@@ -265,7 +265,7 @@ impl Pins {
         let ItemKey { server, kind, name } = key;
         let pinned = PinnedDefinition {
             server,
-            kind: kind.noun(),
+            kind: kind.as_str(),
             name,
             outcome,
             change: objection.map(|objection| objection.what),
@@ -284,7 +284,7 @@ impl Pins {
             Some(Shown {
                 id: objection.offered.map(|offered| id_of(key, offered)),
                 server,
-                kind: kind.noun(),
+                kind: kind.as_str(),
                 name,
                 what: objection.what,
                 reasons: objection.reasons,
@@ -351,7 +351,7 @@ impl Pins {
         if !self.lock.has_server(server) {
             return true;
         }
-        let fingerprint = fingerprint(&[kind.noun(), name, text.as_text()]);
+        let fingerprint = fingerprint(&[kind.as_str(), name, text.as_text()]);
         let known = self
             .seen
             .lock()

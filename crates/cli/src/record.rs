@@ -277,7 +277,7 @@ fn folder(config: &Config) -> Option<PathBuf> {
 }
 
 fn retention(options: &AuditOptions) -> Retention {
-    let kept_bytes = u64::try_from(options.size).unwrap_or(u64::MAX);
+    let kept_bytes = options.size as u64;
     Retention {
         file_bytes: FILE.min(kept_bytes / 4),
         kept_bytes,

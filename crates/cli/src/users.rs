@@ -187,19 +187,13 @@ impl Users {
     /// The credentials of a server's users, with this configuration from now on.
     pub fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
         match self.add_at(server, auth) {
-            Ok((opened, url)) => {
-                let Opened { grants, links } = opened.clone();
-                let (server, has_connect_tool) = (server.name.clone(), auth.connect_tool);
-                let is_exchanged = auth.kind.is_exchange();
-                Arc::new(OfServer {
-                    grants,
-                    links,
-                    server,
-                    url,
-                    is_exchanged,
-                    has_connect_tool,
-                })
-            }
+            Ok((opened, url)) => Arc::new(OfServer {
+                opened: opened.clone(),
+                server: server.name.clone(),
+                url,
+                is_exchanged: auth.kind.is_exchange(),
+                has_connect_tool: auth.connect_tool,
+            }),
             Err(reason) => {
                 tracing::error!(
                     server = server.name,
@@ -231,11 +225,7 @@ impl Users {
             }
         }
         match opened.cloned() {
-            Ok(Opened { grants, links }) => Arc::new(OfProcess {
-                grants,
-                links,
-                variables,
-            }),
+            Ok(opened) => Arc::new(OfProcess { opened, variables }),
             Err(reason) => {
                 tracing::error!(
                     server = server.name,
@@ -455,6 +445,15 @@ impl Shared {
 }
 
 impl Opened {
+    /// The sign-in that a user of this server may need.
+    fn wish(&self, server: &str, principal: &[u8]) -> Wish {
+        Wish {
+            opened: self.clone(),
+            server: server.to_owned(),
+            principal: principal.to_vec(),
+        }
+    }
+
     fn lead_to(&self, guard: &LiveGuard) {
         let guard = guard.clone();
         self.links
@@ -614,8 +613,7 @@ fn user(principal: &Principal) -> Result<Vec<u8>, Arc<dyn CredentialSource>> {
 
 /// The users of one server.
 struct OfServer {
-    grants: Grants,
-    links: Arc<Links>,
+    opened: Opened,
     server: String,
     /// The server's URL when this was created. The configuration may have another by now.
     url: Url,
@@ -630,24 +628,17 @@ impl PrincipalCredentials for OfServer {
             Ok(principal) => principal,
             Err(unusable) => return unusable,
         };
-        let wish = Wish {
-            grants: self.grants.clone(),
-            links: Arc::clone(&self.links),
-            server: self.server.clone(),
-            principal: principal.clone(),
-        };
+        let wish = self.opened.wish(&self.server, &principal);
+        let grants = &self.opened.grants;
         if self.is_exchanged {
-            return match self
-                .grants
-                .exchanged_at(&principal, &self.server, &self.url)
-            {
+            return match grants.exchanged_at(&principal, &self.server, &self.url) {
                 Some(access) => Arc::new(ByExchange { access, wish }),
                 None => Arc::new(Unknown {
                     server: self.server.clone(),
                 }),
             };
         }
-        match self.grants.of_at(&principal, &self.server, &self.url) {
+        match grants.of_at(&principal, &self.server, &self.url) {
             Some(access) => Arc::new(OfUser { access, wish }),
             None => Arc::new(Unusable(
                 "the server is no longer configured, or has another URL now".to_owned(),
@@ -660,14 +651,13 @@ impl PrincipalCredentials for OfServer {
     }
 
     fn changed(&self) -> BoxFuture<'static, ()> {
-        Box::pin(self.grants.changed())
+        Box::pin(self.opened.grants.changed())
     }
 }
 
 /// The users of a server whose process gets their credentials in variables.
 struct OfProcess {
-    grants: Grants,
-    links: Arc<Links>,
+    opened: Opened,
     /// The name of each variable, with its server and that server's URL.
     variables: Vec<(String, String, Url)>,
 }
@@ -679,21 +669,9 @@ impl PrincipalCredentials for OfProcess {
             Err(unusable) => return unusable,
         };
         let variable = |(name, server, url): &(String, String, Url)| {
-            let access = self.grants.of_at(&principal, server, url)?;
-            let (links, server, principal) =
-                (Arc::clone(&self.links), server.clone(), principal.clone());
-            Some((
-                name.clone(),
-                OfUser {
-                    access,
-                    wish: Wish {
-                        grants: self.grants.clone(),
-                        links,
-                        server,
-                        principal,
-                    },
-                },
-            ))
+            let access = self.opened.grants.of_at(&principal, server, url)?;
+            let wish = self.opened.wish(server, &principal);
+            Some((name.clone(), OfUser { access, wish }))
         };
         match self.variables.iter().map(variable).collect() {
             Some(variables) => Arc::new(Variables(variables)),
@@ -704,7 +682,7 @@ impl PrincipalCredentials for OfProcess {
     }
 
     fn changed(&self) -> BoxFuture<'static, ()> {
-        Box::pin(self.grants.changed())
+        Box::pin(self.opened.grants.changed())
     }
 }
 
@@ -762,8 +740,7 @@ struct OfUser {
 /// The data for asking a user to sign in.
 #[derive(Clone)]
 struct Wish {
-    grants: Grants,
-    links: Arc<Links>,
+    opened: Opened,
     server: String,
     principal: Vec<u8>,
 }
@@ -772,8 +749,8 @@ impl Wish {
     /// The request to sign in, for the user: with a link, unless that would lead nowhere.
     fn for_user(&self, wanted: &Wanted) -> Arc<SignInWish> {
         let server = &self.server;
-        let impossible = self.grants.impossible(server, wanted);
-        let link = || self.links.link(&self.principal, server, wanted);
+        let impossible = self.opened.grants.impossible(server, wanted);
+        let link = || self.opened.links.link(&self.principal, server, wanted);
         let url = match &impossible {
             Some(_) => None,
             None => link().map(String::from),
@@ -795,7 +772,7 @@ impl Wish {
     /// [`Self::known_missing`] after a look at the authorization server.
     async fn missing(&self, missing: NoAccess) -> NoCredentials {
         if let NoAccess::SignIn(wanted) = &missing {
-            self.grants.look(&self.server, wanted).await;
+            self.opened.grants.look(&self.server, wanted).await;
         }
         self.known_missing(missing)
     }

@@ -58,3 +58,17 @@ pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), Co
     })?;
     Ok((text, Some(mark)))
 }
+
+/// The start of the line with this byte.
+pub(crate) fn line_start(text: &str, at: usize) -> usize {
+    text.get(..at)
+        .and_then(|before| before.rfind('\n'))
+        .map_or(0, |found| found + 1)
+}
+
+/// The end of the line with this byte, after its line break.
+pub(crate) fn line_end(text: &str, at: usize) -> usize {
+    text.get(at..)
+        .and_then(|after| after.find('\n'))
+        .map_or(text.len(), |found| at + found + 1)
+}

@@ -8,7 +8,7 @@ mod sign_in;
 
 pub use access::{Authenticate, Authentication, Denial, Open};
 pub use credentials::{ConnectionFacts, Credentials, SocketPeer, resource_url};
-pub use pages::{PageRequest, Pages, PendingPage, escaped_html};
+pub use pages::{PageRequest, Pages, PendingPage, cookies, escaped_html};
 pub use sign_in::{
     Begun, CommonSessions, IdToken, Keeping, KeptSession, SignIn, SignInError, Signing,
 };

@@ -5,8 +5,9 @@ use std::fmt;
 use std::net::IpAddr;
 
 use futures_util::future::BoxFuture;
-use http::Response;
+use http::header::COOKIE;
 use http::request::Parts;
+use http::{HeaderMap, Response};
 
 use crate::ConnectionFacts;
 
@@ -35,6 +36,18 @@ pub struct PageRequest<'a> {
     pub client: Option<IpAddr>,
     /// The URL by which clients reach the listener, if Fanlight knows it.
     pub public_url: Option<&'a str>,
+}
+
+/// The values of all cookies of a request with this name.
+pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
+    let texts = headers.get_all(COOKIE).iter();
+    let texts = texts.filter_map(|value| value.to_str().ok());
+    let pairs = texts
+        .flat_map(|text| text.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
+    pairs
+        .filter(move |(known, _)| *known == name)
+        .map(|(_, value)| value)
 }
 
 fanlight_protocol::opaque!(PageRequest<'_>);

@@ -39,7 +39,7 @@ pub(crate) async fn with_assembly<T>(
 }
 
 /// Like [`with_assembly`], with a gateway's telemetry, which is delivered at the end.
-pub(crate) async fn with_traced_assembly<T>(
+async fn with_traced_assembly<T>(
     config: &Config,
     command: impl AsyncFnOnce(&Assembly, &Telemetry) -> Result<T, Failure>,
 ) -> Result<T, Failure> {

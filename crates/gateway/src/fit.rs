@@ -55,7 +55,7 @@ fn in_object(schema: &Json, value: &Json) -> Option<(String, String)> {
     if let Some(required) = schema.get("required").filter(|it| it.kind() == Kind::Array) {
         let names = required.elements().filter_map(|place| {
             let name = required.slice(place);
-            Some(name.as_str()?.into_owned())
+            name.to_str()
         });
         if let Some(name) = { names }.find(|name| value.peek(name).is_none()) {
             return Some((pointer_step(&name), "is required".to_owned()));

@@ -6,31 +6,24 @@ use fanlight_canonical::PolicyKind;
 use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Method, meta};
 
-/// The kinds of lists that servers have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ListKind {
-    /// `tools/list`
-    Tools,
-    /// `resources/list`
-    Resources,
-    /// `resources/templates/list`
-    ResourceTemplates,
-    /// `prompts/list`
-    Prompts,
-    /// `skills/list` of the extension for skills (SEP-2640)
-    Skills,
+fanlight_protocol::named! {
+    /// The kinds of lists that servers have.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ListKind {
+        /// `tools/list`
+        Tools = "tools",
+        /// `resources/list`
+        Resources = "resources",
+        /// `resources/templates/list`
+        ResourceTemplates = "resourceTemplates",
+        /// `prompts/list`
+        Prompts = "prompts",
+        /// `skills/list` of the extension for skills (SEP-2640)
+        Skills = "skills",
+    }
 }
 
 impl ListKind {
-    /// All lists.
-    pub const ALL: [Self; 5] = [
-        Self::Tools,
-        Self::Resources,
-        Self::ResourceTemplates,
-        Self::Prompts,
-        Self::Skills,
-    ];
-
     /// The kind of the entries in policies and guards.
     #[must_use]
     pub fn policy_kind(self) -> PolicyKind {
@@ -62,13 +55,7 @@ impl ListKind {
 
     /// The result's member that holds the entries.
     pub fn member(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Resources => "resources",
-            Self::ResourceTemplates => "resourceTemplates",
-            Self::Prompts => "prompts",
-            Self::Skills => "skills",
-        }
+        self.as_str()
     }
 
     /// The entry's member that identifies it.
@@ -85,7 +72,7 @@ impl ListKind {
     pub fn own_entries(self, pages: &[Json]) -> Vec<(String, Json)> {
         let named = |entry: Json| Some((entry.text_at(self.key())?, entry));
         let entries = |page: &Json| {
-            let list = page.get(self.member()).unwrap_or_else(Json::null);
+            let list = page.get(self.member()).unwrap_or_default();
             list.items().filter_map(named).collect::<Vec<_>>()
         };
         pages.iter().flat_map(entries).collect()

@@ -13,7 +13,7 @@ use fanlight_protocol::json::{Member, ObjectBuilder};
 use fanlight_protocol::result::{CACHING_HINTS, has_caching_hints, is_private, is_public};
 
 /// The `_meta` key that contains each server's own part.
-pub const BACKENDS_KEY: &str = "dev.fanlight/backends";
+const BACKENDS_KEY: &str = "dev.fanlight/backends";
 /// The `_meta` key that lists names which two servers claim.
 pub const COLLISIONS_KEY: &str = "dev.fanlight/collisions";
 

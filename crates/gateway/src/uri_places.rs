@@ -80,7 +80,7 @@ pub(crate) fn in_skill(entry: &Json) -> Vec<Range<usize>> {
 
 /// Whether the text may contain a member named `uri` or `…Uri`. Short texts are searched, because
 /// most have none. In long texts it is faster to find members, which skips their values.
-pub(crate) fn may_have_uri(text: &[u8]) -> bool {
+fn may_have_uri(text: &[u8]) -> bool {
     const SHORT: usize = 4 << 10;
     static KEY: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("ri\""));
     text.len() > SHORT || KEY.find(text).is_some() || has_unicode_escape(text)

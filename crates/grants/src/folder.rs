@@ -156,7 +156,7 @@ fn read(path: &Path, longest: usize) -> Result<Option<Vec<u8>>, String> {
         Err(error) => return Err(format!("it cannot be opened: {error}")),
     };
     check_file(&file)?;
-    let limit = u64::try_from(longest).unwrap_or(u64::MAX);
+    let limit = longest as u64;
     let mut bytes = Vec::new();
     file.take(limit.saturating_add(1))
         .read_to_end(&mut bytes)

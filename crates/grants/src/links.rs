@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fanlight_protocol::epoch;
 use fanlight_protocol::seal::Seal;
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -95,7 +96,7 @@ impl Links {
             expires,
         } = serde_json::from_slice(&self.seal.open(sealed)?).ok()?;
         let principal = URL_SAFE_NO_PAD.decode(principal).ok()?;
-        (seconds(SystemTime::now()) < expires).then(|| Link {
+        (epoch::seconds() < expires).then(|| Link {
             owner: Owner::new(&principal, &server),
             wanted,
         })

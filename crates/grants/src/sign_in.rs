@@ -25,7 +25,7 @@ use crate::store::{Owner, Store};
 use crate::uses;
 
 /// The scope for a lasting sign-in (OpenID Connect Core 1.0, 11).
-pub(crate) const LASTING: &str = "offline_access";
+const LASTING: &str = "offline_access";
 
 /// A sign-in offered to the user.
 pub struct Offer {

@@ -170,7 +170,7 @@ struct Exporter {
 impl Exporter {
     async fn run(mut self) {
         while let Some(batch) = self.next_batch().await {
-            let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+            let count = batch.len() as u64;
             let texts = batch.iter().map(|one| &one.text);
             let request = Export::Logs(logs::request(&self.resource, self.namespace, texts));
             self.deliver(&request, count).await;

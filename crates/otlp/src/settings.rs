@@ -31,26 +31,15 @@ impl Default for ExportSettings {
     }
 }
 
-/// The transport of OTLP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OtlpProtocol {
-    /// `http/protobuf`: one POST request for each batch.
-    #[default]
-    HttpProtobuf,
-    /// `grpc`: over HTTP/2.
-    Grpc,
-}
-
-impl OtlpProtocol {
-    /// Every protocol.
-    pub const ALL: [Self; 2] = [Self::HttpProtobuf, Self::Grpc];
-
-    /// The value of `OTEL_EXPORTER_OTLP_PROTOCOL`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::HttpProtobuf => "http/protobuf",
-            Self::Grpc => "grpc",
-        }
+fanlight_protocol::named! {
+    /// The transport of OTLP.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum OtlpProtocol {
+        /// `http/protobuf`: one POST request for each batch.
+        #[default]
+        HttpProtobuf = "http/protobuf",
+        /// `grpc`: over HTTP/2.
+        Grpc = "grpc",
     }
 }
 

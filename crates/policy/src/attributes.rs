@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use cedar_policy::{Entity, EntityId, EntityTypeName, EntityUid, RestrictedExpression};
 use fanlight_canonical::CallContext;
 use fanlight_canonical::identity::{Identity, Scopes};
+use fanlight_protocol::epoch;
 
 use crate::expression::Reads;
 use crate::rule::Rule;
@@ -213,8 +214,6 @@ fn id(identity: &Identity) -> String {
 
 /// The time to the minute, as policies are promised.
 fn this_minute() -> SystemTime {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let seconds = epoch::seconds();
     UNIX_EPOCH + Duration::from_secs(seconds - seconds % 60)
 }

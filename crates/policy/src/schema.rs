@@ -159,7 +159,7 @@ const NESTING: usize = 4;
 fn record(schema: &Json, nesting: usize) -> Option<String> {
     let nesting = nesting.checked_sub(1)?;
     let properties = schema.get("properties").filter(Json::is_object)?;
-    let required = schema.get("required").unwrap_or_else(Json::null);
+    let required = schema.get("required").unwrap_or_default();
     let is_required = |name: &str| required.items().any(|place| place.is_str(name));
     let fields = properties.members().filter_map(|member| {
         let (name, described) = (member.name(&properties)?, properties.slice(member.value));

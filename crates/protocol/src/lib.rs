@@ -12,6 +12,7 @@ pub mod accept;
 pub mod annotations;
 pub mod capability;
 pub mod derived;
+pub mod epoch;
 pub mod error;
 #[cfg(test)]
 mod error_reference;
@@ -52,6 +53,12 @@ macro_rules! named {
             /// The name of the variant.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
             }
         }
     };

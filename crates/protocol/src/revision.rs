@@ -21,12 +21,6 @@ crate::named! {
     }
 }
 
-impl fmt::Display for Era {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// How a server asks a call's client for input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Questions {
@@ -206,7 +200,7 @@ impl Revision {
     });
 
     /// 2025-03-26
-    pub const V2025_03_26: Self = Self(&Rules {
+    const V2025_03_26: Self = Self(&Rules {
         name: "2025-03-26",
         batches: true,
         resumes_streams: true,

@@ -131,7 +131,8 @@ impl EventDecoder {
     }
 
     /// Whether the stream stopped within an event.
-    pub fn is_mid_event(&self) -> bool {
+    #[cfg(test)]
+    fn is_mid_event(&self) -> bool {
         self.data.is_some() || self.read < self.buffer.len()
     }
 

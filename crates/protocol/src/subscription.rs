@@ -199,7 +199,7 @@ impl Notification {
     pub fn updated_uri(&self) -> Option<String> {
         let is_update = self.method == Method::ResourceUpdated;
         let uri = self.param("uri").filter(|_| is_update)?;
-        Some(uri.as_str()?.into_owned())
+        uri.to_str()
     }
 
     /// The id of the `subscriptions/listen` request that the notification belongs to.

@@ -8,38 +8,6 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Invisible and formatting characters besides control characters, as inclusive ranges. These are
-/// the general categories Cf, Zl and Zp of Unicode 16, and other characters with the property
-/// `Default_Ignorable_Code_Point`. The two selectors for text and emoji presentation are not among
-/// them.
-const HIDDEN: &[(char, char)] = &[
-    ('\u{ad}', '\u{ad}'),
-    ('\u{34f}', '\u{34f}'),
-    ('\u{600}', '\u{605}'),
-    ('\u{61c}', '\u{61c}'),
-    ('\u{6dd}', '\u{6dd}'),
-    ('\u{70f}', '\u{70f}'),
-    ('\u{890}', '\u{891}'),
-    ('\u{8e2}', '\u{8e2}'),
-    ('\u{115f}', '\u{1160}'),
-    ('\u{17b4}', '\u{17b5}'),
-    ('\u{180b}', '\u{180f}'),
-    ('\u{200b}', '\u{200f}'),
-    ('\u{2028}', '\u{202e}'),
-    ('\u{2060}', '\u{206f}'),
-    ('\u{3164}', '\u{3164}'),
-    ('\u{fe00}', '\u{fe0d}'),
-    ('\u{feff}', '\u{feff}'),
-    ('\u{ffa0}', '\u{ffa0}'),
-    ('\u{fff0}', '\u{fffb}'),
-    ('\u{110bd}', '\u{110bd}'),
-    ('\u{110cd}', '\u{110cd}'),
-    ('\u{13430}', '\u{1343f}'),
-    ('\u{1bca0}', '\u{1bca3}'),
-    ('\u{1d173}', '\u{1d17a}'),
-    ('\u{e0000}', '\u{e0fff}'),
-];
-
 /// Escapes each invisible character of `text`, including control characters.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_but(text, |_| false)
@@ -101,13 +69,14 @@ fn escaped_but(text: &str, stays: impl Fn(&str) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Whether the character is invisible or a formatting character: a control character, one of the
+/// general categories Cf, Zl and Zp of Unicode 16, or another with the property
+/// `Default_Ignorable_Code_Point`. The two selectors for text and emoji presentation are not hidden.
 fn is_hidden(c: char) -> bool {
     if c < '\u{ad}' {
         return c.is_control();
     }
-    HIDDEN
-        .iter()
-        .any(|(first, last)| (*first..=*last).contains(&c))
+    matches!(c, '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0d}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use fanlight_canonical::{Decidable, Endpoint, Item};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_fair::LogLimit;
 use fanlight_protocol::visible;
-use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
+use fanlight_telemetry::metrics::{Family, FamilyInfo};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tracing::field::display;
@@ -41,36 +41,32 @@ const WINDOW: Duration = Duration::from_secs(600);
 /// The most characters of a path or a name in a line.
 const LONGEST: usize = 200;
 
-const SIGN_INS: FamilyInfo = FamilyInfo {
-    name: "fanlight.auth.sign_ins",
-    unit: "{sign_in}",
-    help: "Sign-ins of operators.",
-    shape: Shape::Counter,
-    labels: &["method", "outcome"],
-};
-const REFUSALS: FamilyInfo = FamilyInfo {
-    name: "fanlight.auth.refusals",
-    unit: "{request}",
-    help: "Requests that were not authenticated or not allowed.",
-    shape: Shape::Counter,
-    labels: &["listener", "reason"],
-};
+const SIGN_INS: FamilyInfo = FamilyInfo::counter(
+    "fanlight.auth.sign_ins",
+    "{sign_in}",
+    "Sign-ins of operators.",
+    &["method", "outcome"],
+);
+const REFUSALS: FamilyInfo = FamilyInfo::counter(
+    "fanlight.auth.refusals",
+    "{request}",
+    "Requests that were not authenticated or not allowed.",
+    &["listener", "reason"],
+);
 
-const ENTRIES: FamilyInfo = FamilyInfo {
-    name: "fanlight.audit.entries",
-    unit: "{entry}",
-    help: "Entries of the audit log in files.",
-    shape: Shape::Counter,
-    labels: &["outcome"],
-};
+const ENTRIES: FamilyInfo = FamilyInfo::counter(
+    "fanlight.audit.entries",
+    "{entry}",
+    "Entries of the audit log in files.",
+    &["outcome"],
+);
 
-const EXPORTED: FamilyInfo = FamilyInfo {
-    name: "fanlight.audit.exported",
-    unit: "{record}",
-    help: "Entries and checkpoints of the audit log that reached the collector as log records, or were lost on the way.",
-    shape: Shape::Counter,
-    labels: &["outcome"],
-};
+const EXPORTED: FamilyInfo = FamilyInfo::counter(
+    "fanlight.audit.exported",
+    "{record}",
+    "Entries and checkpoints of the audit log that reached the collector as log records, or were lost on the way.",
+    &["outcome"],
+);
 
 /// Logs sign-ins, refusals and changes by operators. Permitted requests of clients are in traces
 /// instead.
@@ -114,9 +110,9 @@ impl Default for AuditLog {
 #[derive(Debug, Default)]
 struct Counts {
     /// By the method of signing in, and the result.
-    sign_ins: BTreeMap<(&'static str, &'static str), u64>,
+    sign_ins: Pairs,
     /// By the listener, and the reason.
-    refusals: BTreeMap<(&'static str, &'static str), u64>,
+    refusals: Pairs,
 }
 
 /// The log takes every event. It counts lines that it cannot write.
@@ -395,7 +391,7 @@ impl AuditLog {
             .counts
             .lock()
             .sign_ins
-            .entry((method, outcome))
+            .entry([method, outcome])
             .or_default() += 1;
     }
 
@@ -412,7 +408,7 @@ impl AuditLog {
             .counts
             .lock()
             .refusals
-            .entry((listener, reason))
+            .entry([listener, reason])
             .or_default() += 1;
         if is_attempt {
             self.lines.admit(party)
@@ -431,26 +427,10 @@ impl AuditLog {
             kept.and_then(|ledger| ledger.mirrored()),
         );
         [
-            Family {
-                info: &SIGN_INS,
-                points: points(&counts.sign_ins, SIGN_INS.labels),
-            },
-            Family {
-                info: &REFUSALS,
-                points: points(&counts.refusals, REFUSALS.labels),
-            },
-            Family {
-                info: &ENTRIES,
-                points: written
-                    .map(|written| outcomes("written", written))
-                    .unwrap_or_default(),
-            },
-            Family {
-                info: &EXPORTED,
-                points: mirrored
-                    .map(|sent| outcomes("exported", sent))
-                    .unwrap_or_default(),
-            },
+            SIGN_INS.with(counts.sign_ins.clone()),
+            REFUSALS.with(counts.refusals.clone()),
+            ENTRIES.with(outcomes("written", written)),
+            EXPORTED.with(outcomes("exported", mirrored)),
         ]
     }
 }
@@ -535,37 +515,16 @@ fn id(principal: Option<&Principal>) -> Option<String> {
     principal.and_then(Principal::id).map(|id| shown(&id))
 }
 
-/// Metric points for entries that arrived, under this name, and for lost entries.
-fn outcomes(arrived: &str, Written { written, lost }: Written) -> Vec<Point> {
-    let point = |(outcome, count): (&str, u64)| {
-        let labels = ENTRIES
-            .labels
-            .iter()
-            .copied()
-            .zip([outcome.to_owned()])
-            .collect();
-        (
-            labels,
-            Values::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
-        )
+/// The counts of entries that arrived, under this name, and of lost entries.
+fn outcomes(arrived: &'static str, counts: Option<Written>) -> Vec<([&'static str; 1], u64)> {
+    let Some(Written { written, lost }) = counts else {
+        return Vec::new();
     };
-    [(arrived, written), ("lost", lost)].map(point).into()
+    vec![([arrived], written), (["lost"], lost)]
 }
 
-/// Metric points for counts by two labels.
-fn points(
-    counts: &BTreeMap<(&'static str, &'static str), u64>,
-    labels: &[&'static str],
-) -> Vec<Point> {
-    let point = |((one, other), count): (&(&str, &str), &u64)| {
-        let values = [*one, *other].map(str::to_owned);
-        (
-            labels.iter().copied().zip(values).collect(),
-            Values::Integer(i64::try_from(*count).unwrap_or(i64::MAX)),
-        )
-    };
-    counts.iter().map(point).collect()
-}
+/// Counts by two labels.
+type Pairs = BTreeMap<[&'static str; 2], u64>;
 
 /// A peer's text on one line, shortened.
 fn shown(text: &str) -> String {

@@ -16,6 +16,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
+use fanlight_protocol::epoch;
 use parking_lot::Mutex;
 use redis::{Script, ScriptInvocation};
 use serde::{Deserialize, Serialize};
@@ -236,10 +237,7 @@ impl Inner {}
 impl Membership {
     /// The membership of this process, which joins when [`Self::keep`] runs.
     pub fn new(shared: Shared, me: Me) -> Self {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs();
+        let since = epoch::seconds();
         let written = [false, true].map(|is_ending| {
             let (name, version) = (me.name.clone(), me.version.to_owned());
             let written = Written {

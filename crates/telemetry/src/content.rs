@@ -17,16 +17,18 @@ pub(crate) const MOST: usize = 64 << 10;
 /// The limit of the kept messages of one call. Their bytes are limited, too.
 const MESSAGES: usize = 256;
 
-/// The calls whose content is kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// No calls.
-    #[default]
-    Off,
-    /// Failed calls.
-    Errors,
-    /// All calls.
-    On,
+fanlight_protocol::named! {
+    /// The calls whose content is kept.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Level {
+        /// No calls.
+        #[default]
+        Off = "off",
+        /// Failed calls.
+        Errors = "errors",
+        /// All calls.
+        On = "on",
+    }
 }
 
 /// The decision about the content of one call.
@@ -47,51 +49,26 @@ impl Choice {
     }
 }
 
-impl Level {
-    /// The name of the level in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Errors => "errors",
-            Self::On => "on",
-        }
-    }
-}
-
-/// The part that a message plays in a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContentKind {
-    /// The arguments of the call.
-    Arguments,
-    /// The result of the call.
-    Result,
-    /// The error that is the answer to the call.
-    Error,
-    /// A progress notification.
-    Progress,
-    /// A log notification.
-    Log,
-    /// A request of the server to the client, or the requests for input in a result.
-    Question,
-    /// The answer to a question.
-    Answer,
-    /// The server's own spans in a result.
-    ServerSpans,
-}
-
-impl ContentKind {
-    /// The name of the kind in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Arguments => "arguments",
-            Self::Result => "result",
-            Self::Error => "error",
-            Self::Progress => "progress",
-            Self::Log => "log",
-            Self::Question => "question",
-            Self::Answer => "answer",
-            Self::ServerSpans => "serverSpans",
-        }
+fanlight_protocol::named! {
+    /// The part that a message plays in a call.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ContentKind {
+        /// The arguments of the call.
+        Arguments = "arguments",
+        /// The result of the call.
+        Result = "result",
+        /// The error that is the answer to the call.
+        Error = "error",
+        /// A progress notification.
+        Progress = "progress",
+        /// A log notification.
+        Log = "log",
+        /// A request of the server to the client, or the requests for input in a result.
+        Question = "question",
+        /// The answer to a question.
+        Answer = "answer",
+        /// The server's own spans in a result.
+        ServerSpans = "serverSpans",
     }
 }
 

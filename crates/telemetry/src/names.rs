@@ -16,25 +16,16 @@ pub const MIRROR_SPAN: &str = "mirror";
 /// The value that stands for unknown names, so that the number of values stays bounded.
 pub const OTHER: &str = "_OTHER";
 
-/// The kind of a span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A message received.
-    Server,
-    /// A message sent, one per attempt.
-    Client,
-    /// Connecting a server, or comparing the answer of a mirror.
-    Internal,
-}
-
-impl Kind {
-    /// The name of the kind in OpenTelemetry.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Server => "SERVER",
-            Self::Client => "CLIENT",
-            Self::Internal => "INTERNAL",
-        }
+fanlight_protocol::named! {
+    /// The kind of a span.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind {
+        /// A message received.
+        Server = "SERVER",
+        /// A message sent, one per attempt.
+        Client = "CLIENT",
+        /// Connecting a server, or comparing the answer of a mirror.
+        Internal = "INTERNAL",
     }
 }
 

@@ -13,7 +13,7 @@ use crate::text::truncated;
 
 /// The limit of an attribute's value that a peer chooses, in characters. Collectors cut long values
 /// as well. Recorded content, which people want to see whole, has its own limit.
-pub(crate) const LONGEST_VALUE: usize = 512;
+const LONGEST_VALUE: usize = 512;
 /// How many bytes of the digest of a session id are shown.
 const SHOWN_SESSION: usize = 8;
 
@@ -33,12 +33,6 @@ impl SessionId {
     pub(crate) fn shown(&self) -> String {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, self.0.as_bytes());
         HEXLOWER.encode(digest.as_ref().get(..SHOWN_SESSION).unwrap_or_default())
-    }
-}
-
-impl fmt::Debug for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SessionId")
     }
 }
 
@@ -92,6 +86,12 @@ pub fn recorded_uri(uri: &str) -> SmolStr {
         &format!("{scheme}://{host}{path}"),
         LONGEST_VALUE,
     ))
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionId")
+    }
 }
 
 #[cfg(test)]

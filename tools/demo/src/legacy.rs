@@ -53,15 +53,15 @@ impl Service for Legacy {
             ))
             .into(),
             "logging/setLevel" => self.set_level(call).into(),
-            "tools/list" => page(call, library::tools).into(),
+            "tools/list" => page(call, "tools").into(),
             "tools/call" => {
                 self.log(outlet, call);
                 library::call_tool(call)
             }
-            "resources/list" => page(call, library::resources).into(),
-            "resources/templates/list" => page(call, library::resource_templates).into(),
+            "resources/list" => rpc::page(call, "resources", library::resources()).into(),
+            "resources/templates/list" => page(call, "resourceTemplates").into(),
             "resources/read" => library::read_resource(call).into(),
-            "prompts/list" => page(call, library::prompts).into(),
+            "prompts/list" => page(call, "prompts").into(),
             "prompts/get" => library::get_prompt(call).into(),
             "completion/complete" => library::complete(call).into(),
             method => Err(RpcError::method_not_found(method)).into(),
@@ -96,7 +96,7 @@ impl Legacy {
                 "resources": {},
                 "tools": {},
             },
-            "serverInfo": library::server_info(),
+            "serverInfo": rpc::server_info(library::DEFINITIONS),
             "instructions": library::INSTRUCTIONS,
         }))
     }
@@ -124,12 +124,6 @@ impl Legacy {
     }
 }
 
-/// The page for a request's cursor. Every list here is one page, so every cursor is unknown.
-fn page(call: &Call, list: fn() -> Value) -> Result<Value, RpcError> {
-    match call.params.get("cursor") {
-        None => Ok(list()),
-        Some(_) => Err(RpcError::invalid_params(
-            "unknown cursor: this list has one page only",
-        )),
-    }
+fn page(call: &Call, name: &str) -> Result<Value, RpcError> {
+    rpc::page(call, name, rpc::definitions(library::DEFINITIONS, name))
 }

@@ -65,12 +65,12 @@ fn unsupported(requested: &str) -> RpcError {
 fn result(call: &Call) -> Result<Value, RpcError> {
     match call.method.as_str() {
         "server/discover" => Ok(cacheable(discover())),
-        "tools/list" => page(call, workshop::tools),
+        "tools/list" => page(call, "tools"),
         "tools/call" => workshop::call_tool(call).map(complete),
-        "resources/list" => page(call, workshop::resources),
-        "resources/templates/list" => page(call, workshop::resource_templates),
+        "resources/list" => page(call, "resources"),
+        "resources/templates/list" => page(call, "resourceTemplates"),
         "resources/read" => workshop::read_resource(call).map(cacheable),
-        "prompts/list" => page(call, workshop::prompts),
+        "prompts/list" => page(call, "prompts"),
         "prompts/get" => workshop::get_prompt(call).map(complete),
         "completion/complete" => workshop::complete(call).map(complete),
         method => Err(RpcError::method_not_found(method)),
@@ -85,20 +85,10 @@ fn discover() -> Value {
     })
 }
 
-/// The page for a request's cursor. Every list here is one page, so every cursor is unknown.
-fn page(call: &Call, list: fn() -> Value) -> Result<Value, RpcError> {
-    match call.params.get("cursor") {
-        None => Ok(cacheable(list())),
-        Some(_) => Err(RpcError::invalid_params(
-            "unknown cursor: this list has one page only",
-        )),
-    }
-}
-
 /// Adds the members of every result: its type, and the server's identity in `_meta`.
 fn complete(mut result: Value) -> Value {
     result["resultType"] = json!("complete");
-    result["_meta"][META_SERVER_INFO] = workshop::server_info();
+    result["_meta"][META_SERVER_INFO] = rpc::server_info(workshop::DEFINITIONS);
     result
 }
 
@@ -109,4 +99,9 @@ fn cacheable(result: Value) -> Value {
     result["ttlMs"] = json!(TTL_MS);
     result["cacheScope"] = json!("public");
     result
+}
+
+fn page(call: &Call, name: &str) -> Result<Value, RpcError> {
+    let list = rpc::definitions(workshop::DEFINITIONS, name);
+    rpc::page(call, name, list).map(cacheable)
 }

@@ -1,8 +1,10 @@
 //! JSON-RPC 2.0 envelopes: reading lines, and writing answers.
 
+use std::ops::RangeInclusive;
+
 use serde_json::{Value, json};
 
-pub(crate) const PARSE_ERROR: i64 = -32700;
+const PARSE_ERROR: i64 = -32700;
 pub(crate) const INVALID_REQUEST: i64 = -32600;
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const INVALID_PARAMS: i64 = -32602;
@@ -47,10 +49,66 @@ impl Call {
         &self.params["arguments"][name]
     }
 
+    /// A string member of `params.arguments`.
+    pub(crate) fn text_argument(&self, name: &str) -> Result<&str, RpcError> {
+        let message = || RpcError::invalid_params(format!("`arguments.{name}` must be a string"));
+        self.argument(name).as_str().ok_or_else(message)
+    }
+
+    /// An integer member of `params.arguments` within a range; an error is about `prefix` and the
+    /// name.
+    pub(crate) fn whole_number(
+        &self,
+        prefix: &str,
+        name: &str,
+        default: u64,
+        range: RangeInclusive<u64>,
+    ) -> Result<u64, String> {
+        let number = match self.argument(name) {
+            Value::Null => Some(default),
+            value => value.as_u64(),
+        };
+        number
+            .filter(|number| range.contains(number))
+            .ok_or_else(|| {
+                let (least, most) = (range.start(), range.end());
+                format!("`{prefix}{name}` must be an integer from {least} to {most}")
+            })
+    }
+
+    /// The beginning of a value to complete.
+    pub(crate) fn value_to_complete(&self) -> Result<&str, RpcError> {
+        let value = self.params["argument"]["value"].as_str();
+        value.ok_or_else(|| RpcError::invalid_params("`params.argument.value` must be a string"))
+    }
+
     /// The client's progress token, if it wants progress.
     pub(crate) fn progress_token(&self) -> Option<&Value> {
         let token = self.params.get("_meta")?.get("progressToken")?;
         (token.is_string() || token.is_i64() || token.is_u64()).then_some(token)
+    }
+}
+
+/// The definitions with this name in a server's JSON.
+pub(crate) fn definitions(all: &str, name: &str) -> Value {
+    let all = serde_json::from_str::<Value>(all);
+    all.map(|mut all| all[name].take()).unwrap_or_default()
+}
+
+/// The identity in a server's JSON.
+pub(crate) fn server_info(all: &str) -> Value {
+    let mut info = definitions(all, "serverInfo");
+    info["version"] = json!(env!("CARGO_PKG_VERSION"));
+    info
+}
+
+/// The page for a request's cursor. Every list here is one page, so every cursor is unknown.
+pub(crate) fn page(call: &Call, name: &str, list: Value) -> Result<Value, RpcError> {
+    match call.params.get("cursor") {
+        None => Ok(json!({ name: list })),
+        Some(_) => Err(RpcError::invalid_params(
+            "unknown cursor: this list has one page only",
+        )),
     }
 }
 

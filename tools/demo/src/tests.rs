@@ -388,3 +388,19 @@ fn last_line_needs_no_line_break() {
     let answers = exchange(false, "{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"ping\"}");
     assert_eq!(answers[0]["id"], 9);
 }
+
+#[test]
+fn schemas_state_the_limits() {
+    let tools = legacy("tools/list", &json!({}))["result"]["tools"].clone();
+    let of = |name: &str| &tools[1]["inputSchema"]["properties"][name]["maximum"];
+    assert_eq!(*of("to"), json!(crate::library::MAX_COUNT));
+    assert_eq!(*of("delay_ms"), json!(crate::library::MAX_DELAY_MS));
+    let tools = modern("tools/list", json!({}))["result"]["tools"].clone();
+    let dice = &tools[1]["inputSchema"]["properties"];
+    assert_eq!(dice["count"]["maximum"], json!(crate::workshop::MAX_DICE));
+    assert_eq!(dice["sides"]["maximum"], json!(crate::workshop::MAX_SIDES));
+    let units = json!(crate::workshop::unit_names());
+    for name in ["from", "to"] {
+        assert_eq!(tools[0]["inputSchema"]["properties"][name]["enum"], units);
+    }
+}

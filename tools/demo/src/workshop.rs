@@ -8,8 +8,8 @@ pub(crate) const INSTRUCTIONS: &str = "Small tools: `convert_units` converts len
     dice (the same seed rolls the same), `fail` shows how a tool error looks.";
 
 const UNITS_URI: &str = "workshop://units";
-const MAX_DICE: u64 = 100;
-const MAX_SIDES: u64 = 1000;
+pub(crate) const MAX_DICE: u64 = 100;
+pub(crate) const MAX_SIDES: u64 = 1000;
 
 enum Quantity {
     Length,
@@ -30,90 +30,8 @@ const UNITS: [Unit; 8] = [
     Unit("oz", Quantity::Weight, 0.028_349_523_125),
 ];
 
-pub(crate) fn server_info() -> Value {
-    json!({
-        "name": "fanlight-demo-workshop",
-        "title": "Demo workshop",
-        "version": env!("CARGO_PKG_VERSION"),
-        "icons": [icon("#c60")],
-    })
-}
-
-/// An inline square of one colour, which needs no network.
-fn icon(colour: &str) -> Value {
-    let colour = colour.replace('#', "%23");
-    json!({
-        "src": format!(
-            "data:image/svg+xml,%3Csvg%20xmlns='http://www.w3.org/2000/svg'%20viewBox='0%200%208%208'%3E\
-             %3Crect%20width='8'%20height='8'%20fill='{colour}'/%3E%3C/svg%3E"
-        ),
-        "mimeType": "image/svg+xml",
-        "sizes": ["any"],
-    })
-}
-
-pub(crate) fn tools() -> Value {
-    json!({ "tools": [convert_units_tool(), roll_dice_tool(), fail_tool()] })
-}
-
-fn convert_units_tool() -> Value {
-    let unit = json!({ "type": "string", "enum": unit_names() });
-    json!({
-        "name": "convert_units",
-        "title": "Convert units",
-        "description": "Converts a length or a weight from one unit to another.",
-        "icons": [icon("#06c")],
-        "inputSchema": {
-            "type": "object",
-            "properties": { "value": { "type": "number" }, "from": unit, "to": unit },
-            "required": ["value", "from", "to"],
-            "additionalProperties": false,
-        },
-        "outputSchema": {
-            "type": "object",
-            "properties": { "value": { "type": "number" }, "unit": { "type": "string" } },
-            "required": ["value", "unit"],
-        },
-        "annotations": { "readOnlyHint": true, "idempotentHint": true, "openWorldHint": false },
-        "_meta": { "example.workshop/bench": 1 },
-    })
-}
-
-fn roll_dice_tool() -> Value {
-    json!({
-        "name": "roll_dice",
-        "title": "Roll dice",
-        "description": "Rolls dice. The same seed gives the same numbers.",
-        "icons": [icon("#a0a")],
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "count": { "type": "integer", "minimum": 1, "maximum": MAX_DICE, "default": 2 },
-                "sides": { "type": "integer", "minimum": 2, "maximum": MAX_SIDES, "default": 6 },
-                "seed": { "type": "integer", "minimum": 0, "description": "Random if absent" },
-            },
-            "additionalProperties": false,
-        },
-        "annotations": { "readOnlyHint": true, "openWorldHint": false },
-        "_meta": { "example.workshop/bench": 2 },
-    })
-}
-
-fn fail_tool() -> Value {
-    json!({
-        "name": "fail",
-        "title": "Fail",
-        "description": "Always fails, with a tool error (`isError`).",
-        "icons": [icon("#c00")],
-        "inputSchema": {
-            "type": "object",
-            "properties": { "reason": { "type": "string" } },
-            "additionalProperties": false,
-        },
-        "annotations": { "readOnlyHint": true, "openWorldHint": false },
-        "_meta": { "example.workshop/bench": 3 },
-    })
-}
+/// The lists by the members of their results, and `serverInfo`.
+pub(crate) const DEFINITIONS: &str = include_str!("workshop.json");
 
 pub(crate) fn call_tool(call: &Call) -> Result<Value, RpcError> {
     match call.text("name")? {
@@ -166,55 +84,18 @@ fn unit(call: &Call, argument: &str) -> Result<&'static Unit, String> {
         .ok_or_else(|| format!("`{argument}` must be one of {}", unit_names().join(", ")))
 }
 
-fn unit_names() -> Vec<&'static str> {
+pub(crate) fn unit_names() -> Vec<&'static str> {
     UNITS.iter().map(|unit| unit.0).collect()
 }
 
 fn roll_dice(call: &Call) -> Result<Value, String> {
-    let count = whole_number(call, "count", 2, 1..=MAX_DICE)?;
-    let sides = whole_number(call, "sides", 6, 2..=MAX_SIDES)?;
+    let count = call.whole_number("", "count", 2, 1..=MAX_DICE)?;
+    let sides = call.whole_number("", "sides", 6, 2..=MAX_SIDES)?;
     // A generated seed stays exact for clients that read numbers as IEEE 754 doubles.
-    let seed = whole_number(call, "seed", fastrand::u64(..1 << 53), 0..=u64::MAX)?;
+    let seed = call.whole_number("", "seed", fastrand::u64(..1 << 53), 0..=u64::MAX)?;
     let mut random = fastrand::Rng::with_seed(seed);
     let rolls: Vec<u64> = (0..count).map(|_| random.u64(1..=sides)).collect();
     Ok(json!({ "total": rolls.iter().sum::<u64>(), "rolls": rolls, "sides": sides, "seed": seed }))
-}
-
-fn whole_number(
-    call: &Call,
-    name: &str,
-    default: u64,
-    range: std::ops::RangeInclusive<u64>,
-) -> Result<u64, String> {
-    match call.argument(name) {
-        Value::Null => Some(default),
-        value => value.as_u64(),
-    }
-    .filter(|number| range.contains(number))
-    .ok_or_else(|| {
-        format!(
-            "`{name}` must be an integer from {} to {}",
-            range.start(),
-            range.end()
-        )
-    })
-}
-
-pub(crate) fn resources() -> Value {
-    json!({ "resources": [{
-        "uri": UNITS_URI,
-        "name": "units",
-        "title": "Units",
-        "description": "The units that `convert_units` knows, with their factors.",
-        "mimeType": "application/json",
-        "icons": [icon("#06c")],
-        "annotations": { "audience": ["assistant"], "priority": 0.8 },
-        "_meta": { "example.workshop/bench": 1 },
-    }] })
-}
-
-pub(crate) fn resource_templates() -> Value {
-    json!({ "resourceTemplates": [] })
 }
 
 pub(crate) fn read_resource(call: &Call) -> Result<Value, RpcError> {
@@ -230,26 +111,12 @@ pub(crate) fn read_resource(call: &Call) -> Result<Value, RpcError> {
     Ok(json!({ "contents": [{ "uri": uri, "mimeType": "application/json", "text": text }] }))
 }
 
-pub(crate) fn prompts() -> Value {
-    json!({ "prompts": [{
-        "name": "plan_build",
-        "title": "Plan a build",
-        "description": "Asks for a plan to build something.",
-        "icons": [icon("#690")],
-        "arguments": [{ "name": "what", "title": "What to build", "required": true }],
-        "_meta": { "example.workshop/bench": 4 },
-    }] })
-}
-
 pub(crate) fn get_prompt(call: &Call) -> Result<Value, RpcError> {
     let name = call.text("name")?;
     if name != "plan_build" {
         return Err(RpcError::invalid_params(format!("Unknown prompt: {name}")));
     }
-    let what = call
-        .argument("what")
-        .as_str()
-        .ok_or_else(|| RpcError::invalid_params("`arguments.what` must be a string"))?;
+    let what = call.text_argument("what")?;
     let text = format!("Plan how to build {what}: material, cuts in millimetres, order of work.");
     Ok(json!({
         "description": "A plan",
@@ -265,9 +132,7 @@ pub(crate) fn complete(call: &Call) -> Result<Value, RpcError> {
             "nothing here completes this `ref` and `argument`",
         ));
     }
-    let prefix = argument["value"]
-        .as_str()
-        .ok_or_else(|| RpcError::invalid_params("`params.argument.value` must be a string"))?;
+    let prefix = call.value_to_complete()?;
     let values: Vec<&str> = BUILDS
         .into_iter()
         .filter(|build| build.starts_with(prefix))

@@ -18,10 +18,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 pub(crate) use identify::peer;
 
-use crate::Admin;
 use crate::operator::{Denied, Purpose, Role};
 use crate::reply::Refusal;
 use crate::settings::InForce;
+use crate::{Admin, AdminState};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -51,7 +51,7 @@ impl<S: Sync> FromRequestParts<S> for OperatorConnection {
 
 /// Requires a host that this listener serves.
 pub(crate) async fn require_host(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
@@ -125,6 +125,14 @@ pub(crate) async fn require(
 /// the response.
 #[derive(Clone, Debug)]
 pub(crate) struct About(pub(crate) String);
+
+impl About {
+    /// The response to the change.
+    pub(crate) fn with(self, mut response: Response) -> Response {
+        response.extensions_mut().insert(self);
+        response
+    }
+}
 
 fn is_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)

@@ -1,14 +1,12 @@
 //! `/api/approvals`: the calls that wait for approval, and the answers of approvers.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::extract::{Path, State};
 use fanlight_gateway::approvals::{Approver, ApproverRule, NotDecided, OpenQuestion, Status};
 use http::StatusCode;
 
 use super::Answer;
-use crate::Admin;
+use crate::AdminState;
 use crate::access::About;
 use crate::operator::{Operator, Role};
 use crate::reply::{Refusal, answer};
@@ -70,7 +68,7 @@ answers! {
 
 /// Lists all calls that need approval.
 pub(super) async fn list(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     Extension(operator): Extension<Operator>,
 ) -> Answer {
     let may_approve = operator.role >= Role::Approver;
@@ -87,7 +85,7 @@ pub(super) async fn list(
 
 /// Approves or refuses a call.
 pub(super) async fn decide(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     Path((id, done)): Path<(String, String)>,
 ) -> Answer {
@@ -110,14 +108,13 @@ pub(super) async fn decide(
         .await?;
     let call = format!("{}/{}", question.call.server, question.call.tool);
     let about = format!("{call} for {}", question.call.principal.describe());
-    let mut response = answer(&Answered {
+    let answer = answer(&Answered {
         id,
         call,
         done,
         waiting: question.is_waiting,
     });
-    response.extensions_mut().insert(About(about));
-    Ok(response)
+    Ok(About(about).with(answer))
 }
 
 fn shown(open: OpenQuestion, may_approve: bool) -> Approval {

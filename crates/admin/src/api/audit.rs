@@ -9,9 +9,9 @@ use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::{Answer, Query};
-use crate::Admin;
 use crate::reply::{Refusal, answer};
 use crate::values::Verbatim;
+use crate::{Admin, AdminState};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;
@@ -61,7 +61,7 @@ answers! {
 }
 
 /// The newest entries that match the query.
-pub(super) async fn entries(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+pub(super) async fn entries(State(admin): AdminState, query: Query) -> Answer {
     let filter = filter(&query)?;
     let limit = query.number("limit", DEFAULT, MOST)?;
     let Some(files) = files(&admin) else {
@@ -92,7 +92,7 @@ pub(super) async fn entries(State(admin): State<Arc<Admin>>, query: Query) -> An
 }
 
 /// The usage in the entries that match the query.
-pub(super) async fn used(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+pub(super) async fn used(State(admin): AdminState, query: Query) -> Answer {
     let filter = filter(&query)?;
     let Some(files) = files(&admin) else {
         return Ok(answer(&UsageTable {

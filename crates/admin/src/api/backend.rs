@@ -1,13 +1,11 @@
 //! `/api/backends/{name}`: details of one server besides its state: description, history and
 //! processes.
 
-use std::sync::Arc;
-
 use axum::extract::{Path, State};
 
 use super::Answer;
 use super::versions::Difference;
-use crate::Admin;
+use crate::AdminState;
 use crate::history::StateChange;
 use crate::reply::{self, Refusal};
 use crate::values::{Verbatim, moment};
@@ -41,7 +39,7 @@ answers! {
 }
 
 /// The description of the server called `name`, the changes of its state, and its processes.
-pub(super) async fn answer(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Answer {
+pub(super) async fn answer(State(admin): AdminState, Path(name): Path<String>) -> Answer {
     let gateway = &admin.subject.gateway;
     let Some(description) = gateway.description_of(&name).await else {
         return Err(Refusal::not_found(

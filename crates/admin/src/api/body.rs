@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::StatusCode;
+use fanlight_protocol::Json;
+use fanlight_protocol::json::DEFAULT_NESTING;
+use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::timeout;
 
+use crate::Admin;
+use crate::access::require_json;
 use crate::reply::Refusal;
 use crate::settings::AdminSettings;
 
@@ -17,6 +21,18 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The body, of at most `limits.requestBody`.
 pub(super) async fn read(body: Body, settings: &AdminSettings) -> Result<Bytes, Refusal> {
     read_up_to(settings.max_body, body, settings).await
+}
+
+/// The body of a request that must be JSON.
+pub(super) async fn read_json(
+    admin: &Admin,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Json, Refusal> {
+    require_json(headers)?;
+    let text = read(body, &admin.now().settings).await?;
+    Json::parse(text, DEFAULT_NESTING)
+        .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))
 }
 
 /// The body, of at most `limit` bytes.

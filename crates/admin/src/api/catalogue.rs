@@ -1,7 +1,6 @@
 //! `/api/catalogue`: the merged lists, with the server of each entry.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::extract::State;
@@ -10,7 +9,7 @@ use fanlight_protocol::json::estimated_tokens;
 
 use super::endpoints::endpoint_at;
 use super::{Answer, Query};
-use crate::Admin;
+use crate::AdminState;
 use crate::reply::{self, Refusal};
 use crate::values::{Verbatim, moment};
 
@@ -75,7 +74,7 @@ answers! {
 }
 
 /// All lists, or the one that the query names.
-pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+pub(super) async fn answer(State(admin): AdminState, query: Query) -> Answer {
     let gateway = &admin.subject.gateway;
     let wanted = query.get("kind");
     if wanted

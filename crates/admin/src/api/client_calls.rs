@@ -1,12 +1,10 @@
 //! `/api/calls`: lists running requests of clients, and cancels them.
 
-use std::sync::Arc;
-
 use axum::extract::{Path, State};
 use fanlight_telemetry::RunningRequest;
 
 use super::{Answer, Query};
-use crate::Admin;
+use crate::AdminState;
 use crate::access::About;
 use crate::reply::{Refusal, answer};
 use crate::values::{millis, moment};
@@ -49,7 +47,7 @@ answers! {
 }
 
 /// Lists the running requests, oldest first.
-pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+pub(super) async fn list(State(admin): AdminState, query: Query) -> Answer {
     let limit = query.number("limit", DEFAULT, MOST)?;
     let running = admin.subject.telemetry.running();
     let call_count = running.len();
@@ -60,18 +58,17 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answe
 }
 
 /// Cancels the running request with this span.
-pub(super) async fn cancel(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
+pub(super) async fn cancel(State(admin): AdminState, Path(id): Path<String>) -> Answer {
     let Some(name) = admin.subject.telemetry.cancel(&id) else {
         let message = "no running request has this span; it may have just ended. `/api/calls` lists the running requests";
         return Err(Refusal::not_found(message));
     };
-    let mut response = answer(&ClientCallCancelled {
+    let answer = answer(&ClientCallCancelled {
         call: id,
         name: name.clone(),
         done: "cancel",
     });
-    response.extensions_mut().insert(About(name));
-    Ok(response)
+    Ok(About(name).with(answer))
 }
 
 fn call(call: RunningRequest) -> ClientCall {

@@ -1,11 +1,9 @@
 //! `/api/connections`: lists users' connections to servers, and ends them.
 
-use std::sync::Arc;
-
 use axum::extract::{Path, State};
 
 use super::Answer;
-use crate::Admin;
+use crate::AdminState;
 use crate::access::About;
 use crate::connections::GrantedConnection;
 use crate::reply::{Refusal, answer};
@@ -28,34 +26,34 @@ answers! {
 }
 
 /// All connections.
-pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
-    let connections = admin.subject.connections.list().await.map_err(unreadable)?;
+pub(super) async fn list(State(admin): AdminState) -> Answer {
+    let connections = admin
+        .subject
+        .connections
+        .list()
+        .await
+        .map_err(Refusal::unavailable)?;
     Ok(answer(&Connections { connections }))
 }
 
 /// Ends the connection with this id.
-pub(super) async fn end(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
+pub(super) async fn end(State(admin): AdminState, Path(id): Path<String>) -> Answer {
     let Some(ended) = admin
         .subject
         .connections
         .end(id.clone())
         .await
-        .map_err(unreadable)?
+        .map_err(Refusal::unavailable)?
     else {
         return Err(Refusal::not_found(
             "no connection has this id; `/api/connections` lists them",
         ));
     };
     let about = format!("{} of {}", ended.server, ended.principal);
-    let mut response = answer(&ConnectionEnded {
+    let answer = answer(&ConnectionEnded {
         connection: id,
         server: ended.server,
         done: "end",
     });
-    response.extensions_mut().insert(About(about));
-    Ok(response)
-}
-
-fn unreadable(reason: String) -> Refusal {
-    Refusal::unavailable(reason)
+    Ok(About(about).with(answer))
 }

@@ -1,6 +1,5 @@
 //! `/api/content`: which calls keep their content, and times during which operators keep more.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
@@ -9,17 +8,16 @@ use axum::response::Response;
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_config::parse_duration;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_telemetry::{ContentScope, ContentWindow};
 use http::{HeaderMap, StatusCode};
 
 use super::Answer;
-use super::body::read;
+use super::body::read_json;
 use super::endpoints::endpoint_at;
-use crate::Admin;
-use crate::access::{About, require_json};
+use crate::access::About;
 use crate::reply::{Refusal, answer};
 use crate::values::moment;
+use crate::{Admin, AdminState};
 
 /// The longest time that can be asked for at once.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -44,7 +42,7 @@ answers! {
 }
 
 /// Lists the times.
-pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Response {
+pub(super) async fn list(State(admin): AdminState) -> Response {
     let telemetry = &admin.subject.telemetry;
     let level = telemetry.content().unwrap_or_default().level;
     answer(&Contents {
@@ -54,15 +52,8 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Response {
 }
 
 /// Keeps content for the time in the body.
-pub(super) async fn keep(
-    State(admin): State<Arc<Admin>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Answer {
-    require_json(&headers)?;
-    let text = read(body, &admin.now().settings).await?;
-    let body = Json::parse(text, DEFAULT_NESTING)
-        .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?;
+pub(super) async fn keep(State(admin): AdminState, headers: HeaderMap, body: Body) -> Answer {
+    let body = read_json(&admin, &headers, body).await?;
     let (lasts, scope) = (time(&body)?, scope(&admin, &body)?);
     let window = ContentWindow {
         scope,
@@ -81,9 +72,7 @@ pub(super) async fn keep(
         ),
     };
     let about = About(format!("content of {of} for {} s", lasts.as_secs()));
-    let mut response = answer(&shown(window));
-    response.extensions_mut().insert(about);
-    Ok(response)
+    Ok(about.with(answer(&shown(window))))
 }
 
 fn time(body: &Json) -> Result<Duration, Refusal> {
@@ -118,8 +107,8 @@ fn member(body: &Json, name: &str) -> Result<Option<String>, Refusal> {
         return Ok(None);
     };
     let text = value.as_str().map(std::borrow::Cow::into_owned);
-    let text = text.ok_or_else(|| Refusal::bad_request(format!("`{name}` must be a text")))?;
-    Ok(Some(text))
+    let text = text.ok_or_else(|| Refusal::bad_request(format!("`{name}` must be a text")));
+    text.map(Some)
 }
 
 fn shown(window: ContentWindow) -> Window {

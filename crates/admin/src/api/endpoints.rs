@@ -1,14 +1,12 @@
 //! `/api/endpoints`: the clients' endpoints, and the number of entries of each.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use fanlight_canonical as canonical;
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
 
 use super::Answer;
-use crate::Admin;
+use crate::AdminState;
 use crate::reply::{self, Refusal};
 
 answers! {
@@ -48,7 +46,7 @@ pub(super) fn endpoint_at(
 }
 
 /// Lists all endpoints in configuration order. The lists are read once for all of them.
-pub(super) async fn answer(State(admin): State<Arc<Admin>>) -> Answer {
+pub(super) async fn answer(State(admin): AdminState) -> Answer {
     let gateway = &admin.subject.gateway;
     let mut endpoints = Vec::new();
     for (path, endpoint) in gateway.endpoints() {

@@ -11,19 +11,16 @@ use axum::response::sse::Event;
 use fanlight_protocol::Json;
 use fanlight_telemetry::{Ring, TraceId, ring};
 use futures_util::stream::{StreamExt as _, iter, unfold};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, Interval, sleep_until};
 
 use super::overview::Latest;
-use super::stream::{self, event};
+use super::stream::{self, Watch, event};
 use super::traces::{TracesEnded, filter, summary};
 use super::{Answer, Query};
-use crate::Admin;
+use crate::AdminState;
 use crate::operator::Operator;
-use crate::settings::event_interval;
 use crate::values::to_json;
 
 /// How long traces are collected before they are sent, since a trace has several spans. There is no
@@ -36,17 +33,16 @@ const MOST_TRACES: usize = 100;
 
 /// The stream of events.
 pub(super) async fn answer(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     query: Query,
 ) -> Answer {
     let filter = filter(&query)?;
     let now = admin.now();
-    let permit = stream::permit(&now)?;
-    let events = unfold(
-        Follower::new(&admin, operator, filter, now.ended.clone(), permit),
-        |mut follower| async move { Some((iter(follower.next().await?), follower)) },
-    );
+    let watch = Watch::follower(&admin, &now, operator)?;
+    let events = unfold(Follower::new(watch, filter), |mut follower| async move {
+        Some((iter(follower.next().await?), follower))
+    });
     Ok(stream::response(&now, events.flatten()))
 }
 
@@ -58,12 +54,7 @@ struct Follower {
     filter: ring::Query,
     latest: Arc<Latest>,
     check: Interval,
-    shutdown: CancellationToken,
-    /// Cancelled when the settings that allowed the stream are replaced.
-    disallowed: CancellationToken,
-    /// The operator who reads the stream.
-    operator: Operator,
-    admin: Arc<Admin>,
+    watch: Watch,
     /// The latest overview sent.
     sent: Option<Json>,
     /// Traces in which a span has ended since the last event.
@@ -71,35 +62,23 @@ struct Follower {
     /// When these traces will be sent.
     due: Option<Instant>,
     missed: bool,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Follower {
-    fn new(
-        admin: &Arc<Admin>,
-        operator: Operator,
-        filter: ring::Query,
-        disallowed: CancellationToken,
-        permit: OwnedSemaphorePermit,
-    ) -> Self {
-        let mut check = interval(event_interval());
-        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    fn new(watch: Watch, filter: ring::Query) -> Self {
+        let admin = &watch.admin;
         let ring = admin.subject.telemetry.ring().cloned();
         Self {
             feed: ring.as_ref().map(|ring| ring.subscribe()),
             ring,
             filter,
             latest: Arc::clone(&admin.latest),
-            check,
-            shutdown: admin.shutdown.clone(),
-            disallowed,
-            operator,
-            admin: Arc::clone(admin),
+            check: stream::ticks(),
             sent: None,
             ended: Vec::new(),
             due: None,
             missed: false,
-            _permit: permit,
+            watch,
         }
     }
 
@@ -110,12 +89,10 @@ impl Follower {
             let due = self.due;
             tokio::select! {
                 biased;
-                () = self.shutdown.cancelled() => return None,
-                () = self.disallowed.cancelled() => return None,
-                () = self.operator.ended() => return None,
+                _ = self.watch.ended() => return None,
                 () = at(due) => return Some(self.traces().into_iter().flatten()),
                 _ = self.check.tick() => {
-                    if !self.admin.is_in_force(&self.operator).await {
+                    if !self.watch.is_in_force().await {
                         return None;
                     }
                     if let Some(event) = self.overview() {

@@ -27,7 +27,6 @@ pub(crate) mod traces;
 mod versions;
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{FromRequestParts, State};
@@ -36,7 +35,7 @@ use axum::routing::{any, get};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 
-use crate::Admin;
+use crate::AdminState;
 use crate::access::Needs;
 use crate::operator::Role;
 use crate::reply::{Refusal, answer, json};
@@ -55,89 +54,117 @@ const APPROVER: Needs = Needs::Role(Role::Approver);
 const OPERATOR: Needs = Needs::Role(Role::Operator);
 
 /// The routes of the API with their access requirements.
-pub(crate) const ROUTES: &[Route] = &[
-    Route("/api/overview", VIEWER, || {
-        read(async |State(admin): State<Arc<Admin>>| answer(&admin.latest.with_uptime()))
-    }),
-    Route("/api/traces", VIEWER, || read(traces::list)),
-    Route("/api/traces/{id}", VIEWER, || read(traces::one)),
-    Route("/api/traces/{id}/recording", OPERATOR, || {
-        read(recording::of_trace)
-    }),
-    Route("/api/content", OPERATOR, || {
-        get(content::list)
-            .post(content::keep)
-            .fallback(async || Refusal::method("GET, HEAD, POST"))
-    }),
-    Route("/api/calls", VIEWER, || read(client_calls::list)),
-    Route("/api/calls/{id}/cancel", OPERATOR, || {
-        change(client_calls::cancel)
-    }),
-    Route("/api/approvals", VIEWER, || read(approvals::list)),
-    Route("/api/approvals/{id}/{answer}", APPROVER, || {
-        change(approvals::decide)
-    }),
-    Route("/api/audit", VIEWER, || read(audit::entries)),
-    Route("/api/usage", VIEWER, || read(audit::used)),
-    Route("/api/limits", VIEWER, || read(limits::list)),
-    Route("/api/pins", VIEWER, || read(pins::list)),
-    Route("/api/pins/{id}/approve", APPROVER, || change(pins::approve)),
-    Route("/api/connections", VIEWER, || read(connections::list)),
-    Route("/api/connections/{id}/end", OPERATOR, || {
-        change(connections::end)
-    }),
-    Route("/api/tools/statistics", VIEWER, || read(tools::statistics)),
-    Route("/api/catalogue", VIEWER, || read(catalogue::answer)),
-    Route("/api/endpoints", VIEWER, || read(endpoints::answer)),
-    Route("/api/sessions", VIEWER, || read(sessions::answer)),
-    Route("/api/config", VIEWER, || {
-        read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.config()))
-    }),
-    Route("/api/connect", VIEWER, || {
-        read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.connect()))
-    }),
-    Route("/api/backends", VIEWER, || {
-        read(async |State(admin): State<Arc<Admin>>| answer(&admin.latest.backends()))
-    }),
-    Route("/api/backends/{name}", VIEWER, || read(backend::answer)),
-    Route("/api/backends/{name}/log", VIEWER, || {
-        read(server_log::of_one)
-    }),
-    Route("/api/servers/{name}/log", VIEWER, || {
-        read(server_log::of_one)
-    }),
-    Route("/api/log", VIEWER, || read(server_log::of_all)),
-    Route("/api/openapi.json", VIEWER, || {
-        read(async || ([(CONTENT_TYPE, "application/json")], OPENAPI))
-    }),
-    Route("/api/events", VIEWER, || read(events::answer)),
-    Route("/api/call", OPERATOR, || change(call::answer)),
-    Route("/api/call/answer", OPERATOR, || change(call::give)),
-    Route("/api/call/cancel", OPERATOR, || change(call::cancel)),
-    Route("/api/sessions/{digest}/end", OPERATOR, || {
-        change(operations::end_session)
-    }),
-    Route("/api/recording", OPERATOR, || change(recording::answer)),
-    Route("/api/recording/end", OPERATOR, || change(recording::end)),
-    Route("/api/reload", OPERATOR, || change(operations::reload)),
-    Route("/api/servers/{name}/{action}", OPERATOR, || {
-        change(operations::server)
-    }),
-    // This handler identifies the operator itself.
-    Route("/api/session", Needs::OwnPage, || {
-        get(session::answer)
-            .post(session::begin)
-            .fallback(async || Refusal::method("GET, HEAD, POST"))
-    }),
-    Route("/api/session/end", Needs::OwnPage, || change(session::end)),
-    Route("/api/session/issuer", Needs::OwnPage, || {
-        change(sign_in::begin)
-    }),
-    Route("/api/session/issuer/answer", Needs::OwnPage, || {
-        change(sign_in::finish)
-    }),
-    Route("/api/{*rest}", VIEWER, || any(nothing)),
-];
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route(
+            "/api/overview",
+            VIEWER,
+            read(async |State(admin): AdminState| answer(&admin.latest.with_uptime())),
+        ),
+        Route("/api/traces", VIEWER, read(traces::list)),
+        Route("/api/traces/{id}", VIEWER, read(traces::one)),
+        Route(
+            "/api/traces/{id}/recording",
+            OPERATOR,
+            read(recording::of_trace),
+        ),
+        Route(
+            "/api/content",
+            OPERATOR,
+            get(content::list)
+                .post(content::keep)
+                .fallback(async || Refusal::method("GET, HEAD, POST")),
+        ),
+        Route("/api/calls", VIEWER, read(client_calls::list)),
+        Route(
+            "/api/calls/{id}/cancel",
+            OPERATOR,
+            change(client_calls::cancel),
+        ),
+        Route("/api/approvals", VIEWER, read(approvals::list)),
+        Route(
+            "/api/approvals/{id}/{answer}",
+            APPROVER,
+            change(approvals::decide),
+        ),
+        Route("/api/audit", VIEWER, read(audit::entries)),
+        Route("/api/usage", VIEWER, read(audit::used)),
+        Route("/api/limits", VIEWER, read(limits::list)),
+        Route("/api/pins", VIEWER, read(pins::list)),
+        Route("/api/pins/{id}/approve", APPROVER, change(pins::approve)),
+        Route("/api/connections", VIEWER, read(connections::list)),
+        Route(
+            "/api/connections/{id}/end",
+            OPERATOR,
+            change(connections::end),
+        ),
+        Route("/api/tools/statistics", VIEWER, read(tools::statistics)),
+        Route("/api/catalogue", VIEWER, read(catalogue::answer)),
+        Route("/api/endpoints", VIEWER, read(endpoints::answer)),
+        Route("/api/sessions", VIEWER, read(sessions::answer)),
+        Route(
+            "/api/config",
+            VIEWER,
+            read(async |State(admin): AdminState| json(admin.subject.operations.config())),
+        ),
+        Route(
+            "/api/connect",
+            VIEWER,
+            read(async |State(admin): AdminState| json(admin.subject.operations.connect())),
+        ),
+        Route(
+            "/api/backends",
+            VIEWER,
+            read(async |State(admin): AdminState| answer(&admin.latest.backends())),
+        ),
+        Route("/api/backends/{name}", VIEWER, read(backend::answer)),
+        Route("/api/backends/{name}/log", VIEWER, read(server_log::of_one)),
+        Route("/api/servers/{name}/log", VIEWER, read(server_log::of_one)),
+        Route("/api/log", VIEWER, read(server_log::of_all)),
+        Route(
+            "/api/openapi.json",
+            VIEWER,
+            read(async || ([(CONTENT_TYPE, "application/json")], OPENAPI)),
+        ),
+        Route("/api/events", VIEWER, read(events::answer)),
+        Route("/api/call", OPERATOR, change(call::answer)),
+        Route("/api/call/answer", OPERATOR, change(call::give)),
+        Route("/api/call/cancel", OPERATOR, change(call::cancel)),
+        Route(
+            "/api/sessions/{digest}/end",
+            OPERATOR,
+            change(operations::end_session),
+        ),
+        Route("/api/recording", OPERATOR, change(recording::answer)),
+        Route("/api/recording/end", OPERATOR, change(recording::end)),
+        Route("/api/reload", OPERATOR, change(operations::reload)),
+        Route(
+            "/api/servers/{name}/{action}",
+            OPERATOR,
+            change(operations::server),
+        ),
+        // This handler identifies the operator itself.
+        Route(
+            "/api/session",
+            Needs::OwnPage,
+            get(session::answer)
+                .post(session::begin)
+                .fallback(async || Refusal::method("GET, HEAD, POST")),
+        ),
+        Route("/api/session/end", Needs::OwnPage, change(session::end)),
+        Route(
+            "/api/session/issuer",
+            Needs::OwnPage,
+            change(sign_in::begin),
+        ),
+        Route(
+            "/api/session/issuer/answer",
+            Needs::OwnPage,
+            change(sign_in::finish),
+        ),
+        Route("/api/{*rest}", VIEWER, any(nothing)),
+    ]
+}
 
 async fn nothing() -> Refusal {
     Refusal::not_found("the API has no such path; docs/api.md lists the paths")

@@ -1,13 +1,11 @@
 //! Changes by operators: `POST /api/reload` and `/api/servers/{name}/{action}`.
 
-use std::sync::Arc;
-
 use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
 use http::StatusCode;
 
 use super::Answer;
-use crate::Admin;
+use crate::AdminState;
 use crate::OperationError;
 use crate::reply::{Refusal, answer, json};
 
@@ -30,7 +28,7 @@ answers! {
 
 /// Reloads the configuration. The status is 200 if it is now in force, 422 with the problems if it
 /// cannot be used.
-pub(super) async fn reload(State(admin): State<Arc<Admin>>) -> Answer {
+pub(super) async fn reload(State(admin): AdminState) -> Answer {
     let reloaded = admin.subject.operations.reload().await?;
     let status = if reloaded.is_usable {
         StatusCode::OK
@@ -42,7 +40,7 @@ pub(super) async fn reload(State(admin): State<Arc<Admin>>) -> Answer {
 
 /// Switches a server on or off, or restarts it.
 pub(super) async fn server(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     Path((name, action)): Path<(String, String)>,
 ) -> Answer {
     let operations = &admin.subject.operations;
@@ -63,10 +61,7 @@ pub(super) async fn server(
 }
 
 /// Ends the client session with this digest.
-pub(super) async fn end_session(
-    State(admin): State<Arc<Admin>>,
-    Path(digest): Path<String>,
-) -> Answer {
+pub(super) async fn end_session(State(admin): AdminState, Path(digest): Path<String>) -> Answer {
     if !admin.subject.clients.end_session(&digest) {
         return Err(Refusal::not_found(
             "no HTTP session has this digest; `/api/sessions` lists them",

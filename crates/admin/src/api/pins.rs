@@ -1,11 +1,9 @@
 //! `/api/pins`: lists definitions that differ from the approved ones, and approves them.
 
-use std::sync::Arc;
-
 use axum::extract::{Path, State};
 
 use super::Answer;
-use crate::Admin;
+use crate::AdminState;
 use crate::access::About;
 use crate::reply::answer;
 use crate::values::Verbatim;
@@ -33,7 +31,7 @@ answers! {
 }
 
 /// Lists all definitions that differ from the approved ones.
-pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
+pub(super) async fn list(State(admin): AdminState) -> Answer {
     let operations = &admin.subject.operations;
     Ok(answer(&Pins {
         pins: Verbatim(operations.pins()),
@@ -42,13 +40,12 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
 }
 
 /// Approves the definition that was listed under this id.
-pub(super) async fn approve(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
+pub(super) async fn approve(State(admin): AdminState, Path(id): Path<String>) -> Answer {
     let about = admin.subject.operations.approve_pin(id.clone()).await?;
-    let mut response = answer(&PinApproved {
+    let answer = answer(&PinApproved {
         id,
         about: about.clone(),
         done: "approve",
     });
-    response.extensions_mut().insert(About(about));
-    Ok(response)
+    Ok(About(about).with(answer))
 }

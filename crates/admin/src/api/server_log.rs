@@ -7,17 +7,14 @@ use std::time::SystemTime;
 use axum::extract::{Extension, Path, State};
 use fanlight_canonical::{ProcessLine, ProcessOutput};
 use futures_util::stream::{StreamExt as _, iter, unfold};
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Interval, MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Interval;
 
-use super::stream::{self, event};
+use super::stream::{self, Watch, event};
 use super::{Answer, Query};
-use crate::Admin;
 use crate::operator::Operator;
 use crate::reply::{Refusal, answer};
-use crate::settings::event_interval;
 use crate::values::{moment, to_json};
+use crate::{Admin, AdminState};
 
 answers! {
     /// The last lines of a server's processes.
@@ -47,7 +44,7 @@ answers! {
 
 /// The lines of the server called `name`.
 pub(super) async fn of_one(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     Path(name): Path<String>,
     query: Query,
@@ -74,7 +71,7 @@ pub(super) async fn of_one(
 
 /// The lines of all servers.
 pub(super) async fn of_all(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     query: Query,
 ) -> Answer {
@@ -92,17 +89,11 @@ pub(super) async fn of_all(
 
 fn follow(admin: &Arc<Admin>, operator: Operator, server: Option<String>) -> Answer {
     let now = admin.now();
-    let permit = stream::permit(&now)?;
-    let mut check = interval(event_interval());
-    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let follower = Follower {
         server,
         positions: Positions::default(),
-        check,
-        disallowed: now.ended.clone(),
-        operator,
-        admin: Arc::clone(admin),
-        _permit: permit,
+        check: stream::ticks(),
+        watch: Watch::follower(admin, &now, operator)?,
     };
     let events = unfold(follower, |mut follower| async move {
         let lines = follower.next().await?;
@@ -119,12 +110,7 @@ struct Follower {
     server: Option<String>,
     positions: Positions,
     check: Interval,
-    /// Cancelled when the settings that allowed the stream are replaced.
-    disallowed: CancellationToken,
-    /// The operator who reads the stream.
-    operator: Operator,
-    admin: Arc<Admin>,
-    _permit: OwnedSemaphorePermit,
+    watch: Watch,
 }
 
 impl Follower {
@@ -134,14 +120,12 @@ impl Follower {
         loop {
             tokio::select! {
                 biased;
-                () = self.admin.shutdown.cancelled() => return None,
-                () = self.disallowed.cancelled() => return None,
-                () = self.operator.ended() => return None,
+                _ = self.watch.ended() => return None,
                 _ = self.check.tick() => {
-                    if !self.admin.is_in_force(&self.operator).await {
+                    if !self.watch.is_in_force().await {
                         return None;
                     }
-                    let lines = self.positions.news(outputs(&self.admin, self.server.as_deref()));
+                    let lines = self.positions.news(outputs(&self.watch.admin, self.server.as_deref()));
                     if !lines.is_empty() {
                         return Some(lines);
                     }

@@ -1,6 +1,5 @@
 //! `/api/session`: the current operator, signing in with a token, and signing out.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
@@ -13,11 +12,11 @@ use http::HeaderMap;
 
 use super::Answer;
 use super::body::read_up_to;
-use crate::Admin;
 use crate::access::{OperatorConnection, peer, require_json};
 use crate::operator::{CommonProof, Denied, Digest, Operator, Proof, Purpose, Sessions, Shown};
 use crate::reply::{self, Refusal};
 use crate::settings::{InForce, set_cookie};
+use crate::{Admin, AdminState};
 
 /// The limit of a body here, in bytes. There is no option: a token is at most as long as the head
 /// of a request, and bodies contain nothing else.
@@ -55,7 +54,7 @@ answers! {
 
 /// Answers with the operator who makes the request, if any, and with the ways to sign in.
 pub(super) async fn answer(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     connection: OperatorConnection,
     headers: HeaderMap,
 ) -> Answer {
@@ -122,18 +121,15 @@ pub(super) fn members<const N: usize>(
 ) -> Result<[String; N], Refusal> {
     let mut texts = [const { String::new() }; N];
     for (text, name) in texts.iter_mut().zip(names) {
-        let value = object.get(name);
-        let value = value.as_ref().and_then(Json::as_str);
-        *text = value
-            .ok_or_else(|| Refusal::bad_request(format!("`{name}` must be a string")))?
-            .into_owned();
+        let value = object.text_at(name);
+        *text = value.ok_or_else(|| Refusal::bad_request(format!("`{name}` must be a string")))?;
     }
     Ok(texts)
 }
 
 /// Signs in with a token.
 pub(super) async fn begin(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     connection: OperatorConnection,
     headers: HeaderMap,
     body: Body,
@@ -199,7 +195,7 @@ pub(super) async fn sign_in(
 
 /// Signs out.
 pub(super) async fn end(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     connection: OperatorConnection,
     headers: HeaderMap,
 ) -> Answer {

@@ -1,13 +1,12 @@
 //! `/api/sessions`: clients' sessions and suspended calls. Sessions' ids are never shown.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use fanlight_telemetry::clients::{ClientsView, SessionView, SuspendedCallView};
 
 use super::{Answer, Query};
-use crate::Admin;
+use crate::AdminState;
 use crate::reply::{self, Refusal};
 use crate::values::{Verbatim, millis};
 
@@ -63,7 +62,7 @@ answers! {
 
 /// Lists sessions, most recently used first, and suspended calls, next to expire first. `limit`
 /// applies to each list.
-pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+pub(super) async fn answer(State(admin): AdminState, query: Query) -> Answer {
     list(admin.subject.clients.view(), &query).map(|sessions| reply::answer(&sessions))
 }
 

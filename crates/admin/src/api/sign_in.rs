@@ -7,12 +7,12 @@
 //! so it does not have the cookie (`SameSite=Strict`). The page at this path posts the issuer's
 //! answer to this API, with the cookie and its own origin, like any page of the listener.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
 use fanlight_credentials::{ConnectionFacts, SignInError};
+use fanlight_protocol::epoch;
 use fanlight_protocol::seal::{Keys, Seal};
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
@@ -20,11 +20,11 @@ use tokio::sync::Semaphore;
 
 use super::Answer;
 use super::session::{members, object, sign_in, texts};
-use crate::Admin;
 use crate::access::{OperatorConnection, peer, require_json};
 use crate::operator::{CommonProof, Denied, Digest, Proof, Purpose, Shown, SignInIssuer};
 use crate::reply::{Refusal, answer};
 use crate::settings::{InForce, set_cookie};
+use crate::{Admin, AdminState};
 
 /// The limit of sign-ins that wait for the issuer at the same time. There is no option: an issuer
 /// answers in less than a second, and operators are few.
@@ -77,19 +77,13 @@ struct Attempt {
     secrets: String,
 }
 
-fn since_epoch() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-}
-
 fn busy() -> Denied {
     Denied::Unavailable("too many operators are signing in at the same time: try again".into())
 }
 
 /// Begins a sign-in. Returns the URL to which the browser has to go.
 pub(super) async fn begin(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     connection: OperatorConnection,
     headers: HeaderMap,
     body: Body,
@@ -115,7 +109,7 @@ pub(super) async fn begin(
     let begun = begun.map_err(|error| Refusal::denied(&denied(error)))?;
     let age = now.settings.sign_in_timeout;
     let sealed = admin.attempts.seal(&Attempt {
-        expires: (since_epoch() + age).as_secs(),
+        expires: (epoch::now() + age).as_secs(),
         at: at.clone(),
         secrets: begun.attempt,
     });
@@ -145,7 +139,7 @@ struct Came {
 
 /// Finishes a sign-in with the issuer's answer, which the browser has brought back.
 pub(super) async fn finish(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     connection: OperatorConnection,
     headers: HeaderMap,
     body: Body,
@@ -177,7 +171,7 @@ async fn prove(
         Shown::Value(cookie) => Some(cookie),
         Shown::Nothing | Shown::Several => None,
     };
-    let attempt = cookie.and_then(|cookie| admin.attempts.open(cookie, since_epoch()));
+    let attempt = cookie.and_then(|cookie| admin.attempts.open(cookie, epoch::now()));
     let message = "this sign-in did not begin in this browser, or it took too long: start again";
     let Attempt { at, secrets, .. } = attempt
         .filter(|attempt| now.settings.sign_in.contains(&attempt.at))

@@ -10,12 +10,69 @@ use futures_util::stream::{Stream, StreamExt as _};
 use http::HeaderName;
 use http::header::CACHE_CONTROL;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
+use crate::Admin;
+use crate::operator::Operator;
 use crate::reply::Refusal;
-use crate::settings::InForce;
+use crate::settings::{InForce, event_interval};
 
-/// A permit for a long-lived stream.
-pub(super) fn permit(now: &InForce) -> Result<OwnedSemaphorePermit, Refusal> {
+/// What a long-lived answer to an operator depends on.
+pub(super) struct Watch {
+    pub(super) admin: Arc<Admin>,
+    operator: Operator,
+    disallowed: CancellationToken,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Watch {
+    /// An answer that is limited otherwise.
+    pub(super) fn new(admin: &Arc<Admin>, now: &InForce, operator: Operator) -> Self {
+        Self {
+            admin: Arc::clone(admin),
+            operator,
+            disallowed: now.ended.clone(),
+            _permit: None,
+        }
+    }
+
+    /// One of the limited number of streams.
+    pub(super) fn follower(
+        admin: &Arc<Admin>,
+        now: &InForce,
+        operator: Operator,
+    ) -> Result<Self, Refusal> {
+        Ok(Self {
+            _permit: Some(permit(now)?),
+            ..Self::new(admin, now, operator)
+        })
+    }
+
+    /// Waits until the answer has to end, and says why.
+    pub(super) async fn ended(&self) -> &'static str {
+        tokio::select! {
+            biased;
+            () = self.admin.shutdown.cancelled() => "gateway-ended",
+            () = self.disallowed.cancelled() => "stopped",
+            () = self.operator.ended() => "stopped",
+        }
+    }
+
+    /// Whether the operator may still have the answer.
+    pub(super) async fn is_in_force(&self) -> bool {
+        self.admin.is_in_force(&self.operator).await
+    }
+}
+
+/// The moments at which a stream looks for news.
+pub(super) fn ticks() -> Interval {
+    let mut ticks = interval(event_interval());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+fn permit(now: &InForce) -> Result<OwnedSemaphorePermit, Refusal> {
     Arc::clone(&now.followers).try_acquire_owned().map_err(|_| {
         let limit = now.settings.max_followers;
         let message = format!(

@@ -1,16 +1,15 @@
 //! `/api/tools/statistics`: how often each tool was called in the last hour, and how long calls
 //! took.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use fanlight_telemetry::metrics::{MINUTES, ToolFigures};
 
 use super::{Answer, Query};
-use crate::Admin;
 use crate::reply::answer;
 use crate::values::millis;
+use crate::{Admin, AdminState};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;
@@ -57,7 +56,7 @@ answers! {
 }
 
 /// Lists the called tools, most called first.
-pub(super) async fn statistics(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+pub(super) async fn statistics(State(admin): AdminState, query: Query) -> Answer {
     let limit = query.number("limit", DEFAULT, MOST)?;
     let tools = admin
         .subject

@@ -1,7 +1,6 @@
 //! `/api/traces`: the traces in the ring.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use axum::extract::{Extension, Path, State};
 use bytes::Bytes;
@@ -16,10 +15,10 @@ use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
 use super::{Answer, Query};
-use crate::Admin;
 use crate::operator::{Operator, Role};
 use crate::reply::{Refusal, answer, json};
 use crate::values::{Verbatim, millis, moment, to_json};
+use crate::{Admin, AdminState};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 500;
@@ -127,7 +126,7 @@ struct ReturnedSpans {
 }
 
 /// Lists the newest traces that match the query.
-pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
+pub(super) async fn list(State(admin): AdminState, query: Query) -> Answer {
     let ring = admin.subject.telemetry.ring();
     let filter = filter(&query)?;
     let traces = ring.map(|ring| ring.query(&filter)).unwrap_or_default();
@@ -203,7 +202,7 @@ fn gone() -> Refusal {
 
 /// One trace as OTLP-JSON.
 pub(super) async fn one(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     Path(id): Path<String>,
 ) -> Answer {

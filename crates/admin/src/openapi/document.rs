@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::operations::{operations, schemas};
 use crate::access::Needs;
-use crate::api::ROUTES;
+use crate::api::routes;
 
 /// The path of the route that answers all unknown paths.
 const NOTHING: &str = "/api/{*rest}";
@@ -26,9 +26,10 @@ fn document() -> Value {
         .unwrap()
         .values_mut()
         .for_each(require_nullable);
+    let routes = routes();
     let mut paths = BTreeMap::<_, BTreeMap<_, _>>::new();
     for mut operation in operations {
-        let route = ROUTES.iter().find(|route| route.0 == operation.path);
+        let route = routes.iter().find(|route| route.0 == operation.path);
         let route = route.unwrap_or_else(|| panic!("no route {}", operation.path));
         add_common(&mut operation.value, route.1);
         let methods = paths.entry(operation.path).or_default();
@@ -118,8 +119,8 @@ fn openapi_describes_every_route() {
         .keys()
         .map(String::as_str)
         .collect();
-    let mut routes: Vec<&str> = ROUTES
-        .iter()
+    let mut routes: Vec<&str> = routes()
+        .into_iter()
         .map(|route| route.0)
         .filter(|path| *path != NOTHING)
         .collect();

@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
+use fanlight_credentials::cookies;
 use http::HeaderMap;
-use http::header::COOKIE;
 
 /// The purpose of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,16 +60,7 @@ impl Cookies {
     /// The cookie in a request.
     pub(crate) fn read<'a>(&self, purpose: Purpose, headers: &'a HeaderMap) -> Shown<'a> {
         let name = self.name(purpose);
-        let texts = headers
-            .get_all(COOKIE)
-            .iter()
-            .filter_map(|value| value.to_str().ok());
-        let pairs = texts
-            .flat_map(|text| text.split(';'))
-            .filter_map(|pair| pair.trim().split_once('='));
-        let mut values = pairs
-            .filter(|(known, _)| *known == name)
-            .map(|(_, value)| value);
+        let mut values = cookies(headers, &name);
         match (values.next(), values.next()) {
             (None, _) => Shown::Nothing,
             (Some(value), None) => Shown::Value(value),
@@ -104,6 +95,7 @@ impl Cookies {
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
+    use http::header::COOKIE;
 
     use super::*;
 

@@ -1,34 +1,17 @@
 //! The roles of operators.
 
-use std::fmt;
-
 use fanlight_canonical::identity::{Identity, Source};
 
-/// A role, which decides what an operator may do. Each role includes the roles before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// May see everything, and change nothing.
-    Viewer,
-    /// May also answer calls that wait for approval.
-    Approver,
-    /// May do everything: call tools, switch and restart servers, reload, end sessions.
-    Operator,
-}
-
-impl Role {
-    /// The name of the role in the configuration and the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Approver => "approver",
-            Self::Operator => "operator",
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+fanlight_protocol::named! {
+    /// A role, which decides what an operator may do. Each role includes the roles before it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Role {
+        /// May see everything, and change nothing.
+        Viewer = "viewer",
+        /// May also answer calls that wait for approval.
+        Approver = "approver",
+        /// May do everything: call tools, switch and restart servers, reload, end sessions.
+        Operator = "operator",
     }
 }
 

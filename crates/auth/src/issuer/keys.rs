@@ -105,7 +105,7 @@ impl Key {
 
 fn hash(one: &[u8], other: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
     let mut context = Context::new(&SHA256);
-    context.update(&u64::try_from(one.len()).unwrap_or(u64::MAX).to_be_bytes());
+    context.update(&(one.len() as u64).to_be_bytes());
     context.update(one);
     context.update(other);
     let mut hash = [0; SHA256_OUTPUT_LEN];

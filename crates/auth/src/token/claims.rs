@@ -154,8 +154,7 @@ pub(crate) fn identity(
     validity: Validity,
 ) -> Result<Identity, Denial> {
     let paths = &issuer.claims;
-    let subject =
-        json::at(claims, &paths.principal).and_then(|claim| Some(claim.as_str()?.into_owned()));
+    let subject = json::at(claims, &paths.principal).and_then(|claim| claim.to_str());
     let subject = subject.filter(|subject| !subject.is_empty() && subject.len() <= MAX_NAME);
     let subject = subject.ok_or_else(|| invalid("the token does not name its client"))?;
     let groups = match json::at(claims, &paths.groups) {

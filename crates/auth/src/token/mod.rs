@@ -482,7 +482,7 @@ impl Memory {
 fanlight_protocol::opaque!(Memory);
 
 /// The denial of a token with a wrong signature.
-pub(crate) fn wrong_signature() -> Denial {
+fn wrong_signature() -> Denial {
     Denial::Invalid("the token's signature is wrong".into())
 }
 

@@ -125,7 +125,7 @@ impl Connection {
 
     /// Whether the era has just been confirmed. If such a server rejects a request, the cause is
     /// the request's content, and another probe would not help.
-    pub(super) fn is_confirmed(&self) -> bool {
+    fn is_confirmed(&self) -> bool {
         self.reprobed && self.since.elapsed() < ERA_RECHECK
     }
 

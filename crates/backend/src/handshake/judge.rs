@@ -76,7 +76,7 @@ pub(super) fn judge_probe(
                 None => invalid("the result of server/discover has no \"supportedVersions\""),
             },
             (None, error) => {
-                let error = error.unwrap_or_else(Json::null);
+                let error = error.unwrap_or_default();
                 if let Some(verdict) = judge_modern_error(&error, choice, retried) {
                     return verdict;
                 }
@@ -229,7 +229,7 @@ fn newest(offered: &[String], has_sessions: bool) -> Option<Revision> {
 fn names(array: &Json) -> Vec<String> {
     array
         .items()
-        .filter_map(|element| Some(element.as_str()?.into_owned()))
+        .filter_map(|element| element.to_str())
         .collect()
 }
 

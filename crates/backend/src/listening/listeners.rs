@@ -151,7 +151,7 @@ pub(super) struct DedicatedSubscription {
     pub(super) honoured: Option<oneshot::Sender<Interest>>,
     pub(super) _permit: OwnedSemaphorePermit,
     /// Keeps the base connection from being ended as unused.
-    pub(super) _in_use: Arc<()>,
+    _in_use: Arc<()>,
 }
 
 impl DedicatedSubscription {

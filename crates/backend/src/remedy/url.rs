@@ -103,7 +103,7 @@ async fn protection(endpoint: &HttpEndpoint) -> Option<String> {
     let text = endpoint.protected_resource(DESCRIPTION).await?;
     let metadata = Json::parse(text, DEFAULT_NESTING).ok()?;
     let texts = |key: &str| -> Vec<String> {
-        let list = metadata.get(key).unwrap_or_else(Json::null);
+        let list = metadata.get(key).unwrap_or_default();
         let texts = list
             .elements()
             .filter_map(|entry| Some(excerpt(list.slice(entry).as_str()?.as_bytes(), 200)));

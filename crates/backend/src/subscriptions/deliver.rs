@@ -97,7 +97,7 @@ const ENDED: [&str; 3] = ["completed", "failed", "cancelled"];
 
 /// The id of the task that a notification is about.
 fn task_of(notification: &Notification) -> Option<String> {
-    Some(notification.param("taskId")?.as_str()?.into_owned())
+    notification.param("taskId")?.to_str()
 }
 
 struct Delivery<'a> {

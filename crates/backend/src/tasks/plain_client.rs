@@ -1,7 +1,6 @@
 //! Calls of clients without tasks. If the server makes a task from a call, Fanlight waits for it,
 //! and the client gets the final result as from an ordinary call.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -132,8 +131,7 @@ impl TaskTranslation {
         call: &Call,
         progress: &CallProgress,
     ) -> Result<Option<Response>, BackendError> {
-        let tool = call.param("name");
-        let tool = tool.as_ref().and_then(Json::as_str).map(Cow::into_owned);
+        let tool = call.param("name").and_then(|name| name.to_str());
         if let Some(tool) = &tool
             && self.calls.requires_task(&call.context, tool, false).await?
         {

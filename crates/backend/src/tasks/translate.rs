@@ -26,8 +26,7 @@ pub(super) enum Status {
 impl Status {
     /// The status in a task's text.
     pub(super) fn of(task: &Json) -> Self {
-        let status = task.get("status");
-        match status.as_ref().and_then(Json::as_str).as_deref() {
+        match task.text_at("status").as_deref() {
             Some("input_required") => Self::InputRequired,
             Some("completed") => Self::Completed,
             Some("failed") => Self::Failed,

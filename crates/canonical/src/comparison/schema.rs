@@ -303,8 +303,7 @@ fn properties(node: &[Part]) -> BTreeMap<String, Vec<Part>> {
 
 fn required(node: &[Part]) -> BTreeSet<String> {
     let all = node.iter().flat_map(|part| part.children("required"));
-    all.filter_map(|name| Some(name.json.as_str()?.into_owned()))
-        .collect()
+    all.filter_map(|name| name.json.to_str()).collect()
 }
 
 /// The mark of an alternative among others of its type: the first property with one value, else its

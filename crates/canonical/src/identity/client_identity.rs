@@ -1,7 +1,6 @@
 //! An authenticated client.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -70,12 +69,6 @@ fanlight_protocol::named! {
         Proxy = "proxy",
         /// The operating system, for a client on a Unix socket.
         Socket = "socket",
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -123,7 +123,7 @@ impl Principal {
             Kind::Operator => vec![1],
             Kind::Anonymous => vec![2],
             Kind::Named(name) => {
-                let length = u64::try_from(name.issuer.len()).unwrap_or(u64::MAX);
+                let length = name.issuer.len() as u64;
                 [
                     &[3][..],
                     &length.to_be_bytes(),

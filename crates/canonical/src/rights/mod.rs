@@ -17,6 +17,6 @@ mod written;
 pub use filter::{ItemFilter, ItemRule};
 pub use glob::matches;
 pub use pattern::ItemKind;
-pub use spelling::{NameForm, ServerNames, Servers, hash, label};
+pub use spelling::{NameForm, ServerNames, Servers, hash, label, unique_label};
 pub use uri_form::{URI_FORMS, folded, is_plain, uri_forms};
 pub use written::WrittenPattern;

@@ -211,7 +211,7 @@ fn is_safe(c: char) -> bool {
 
 /// A label that no earlier server has. Names that differ only in characters that labels lack still
 /// get different labels.
-fn unique_label(name: &str, before: &[String]) -> String {
+pub fn unique_label(name: &str, before: &[String]) -> String {
     let plain = label(name);
     let mut number = 1;
     let mut unique = plain.clone();

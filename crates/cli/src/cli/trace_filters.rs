@@ -1,8 +1,9 @@
 //! The filters of `fanlight traces`: the parameters of `GET /api/traces`.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
+use fanlight_protocol::epoch;
 use fanlight_telemetry::ring::TraceOutcome;
 
 /// Filters and order of the listed traces.
@@ -76,13 +77,7 @@ impl TraceFilters {
     pub fn query(&self, now: SystemTime) -> Vec<(&'static str, String)> {
         let text = |value: &Option<String>| value.clone();
         let millis = |duration: Duration| duration.as_millis().to_string();
-        let since = |ago: Duration| {
-            millis(
-                now.duration_since(UNIX_EPOCH)
-                    .unwrap_or_default()
-                    .saturating_sub(ago),
-            )
-        };
+        let since = |ago: Duration| millis(epoch::since(now).saturating_sub(ago));
         let outcome = |outcome| match outcome {
             Outcome::Ok => TraceOutcome::Ok,
             Outcome::ToolError => TraceOutcome::ToolError,
@@ -125,6 +120,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     #[test]

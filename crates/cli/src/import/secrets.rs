@@ -1,6 +1,6 @@
 //! Moves secrets from an entry into variables.
 
-use fanlight_config::client_files::Item;
+use fanlight_config::client_files::{Item, variable_name};
 use fanlight_config::may_be_secret;
 use fanlight_protocol::secret::begins_like_token;
 
@@ -107,13 +107,13 @@ impl Moved {
 
     /// A reference to a variable with this value, which is created if necessary.
     fn reference(&mut self, name: &str, server: &str, before: &str, value: &str) -> Item {
-        let name = variable(name);
+        let name = variable_name(name);
         let is_free = |known: &[(String, String)], name: &str| {
             known
                 .iter()
                 .all(|(other, text)| other != name || text == value)
         };
-        let with_server = variable(&format!("{server}_{name}"));
+        let with_server = variable_name(&format!("{server}_{name}"));
         let numbered =
             (2..=self.variables.len() + 2).map(|number| format!("{with_server}_{number}"));
         let mut names = [name.clone(), with_server.clone()]
@@ -192,23 +192,6 @@ fn is_secret_url(text: &str) -> bool {
     url.has_host()
         && is_literal(text)
         && (!url.username().is_empty() || url.password().is_some() || has_secret())
-}
-
-/// The name as the name of a variable.
-fn variable(name: &str) -> String {
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() {
-            c.to_ascii_uppercase()
-        } else {
-            '_'
-        }
-    };
-    let name: String = name.chars().map(plain).collect();
-    if name.starts_with(|c: char| c.is_ascii_digit()) {
-        format!("_{name}")
-    } else {
-        name
-    }
 }
 
 #[cfg(test)]

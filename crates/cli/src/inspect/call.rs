@@ -118,7 +118,7 @@ pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure>
         .and_then(|result| result.get("isError"))
         .is_some_and(|flag| flag.is_true());
     let is_error = error.is_some();
-    print(&result.or(error).unwrap_or_else(Json::null), args.json);
+    print(&result.or(error).unwrap_or_default(), args.json);
     if is_error {
         let tools = list().await?;
         if tools.find(&args.tool).is_none() && !tools.is_incomplete() {
@@ -141,7 +141,7 @@ async fn attended(admin: &Admin, request: String) -> Result<Bytes, Failure> {
             }
             let data = Json::parse(event.data, MAX_NESTING).map_err(Failure::other)?;
             match event.name.as_ref() {
-                b"call" => call = data.get("call").unwrap_or_else(Json::null),
+                b"call" => call = data.get("call").unwrap_or_default(),
                 b"progress" => show_progress(&data),
                 b"question" => {
                     let message = data.get("params").and_then(|params| params.get("message"));
@@ -153,7 +153,7 @@ async fn attended(admin: &Admin, request: String) -> Result<Bytes, Failure> {
                     let mut answer = ObjectBuilder::new();
                     answer
                         .member("call", &call)
-                        .member("question", &data.get("question").unwrap_or_else(Json::null))
+                        .member("question", &data.get("question").unwrap_or_default())
                         .member("result", &Json::literal(r#"{"action": "decline"}"#));
                     admin
                         .post_json("/api/call/answer", answer.finish().as_text().to_owned())
@@ -174,7 +174,7 @@ fn print(body: &Json, json: bool) {
         out::json(body.as_text());
         return;
     }
-    let content = body.get("content").unwrap_or_else(Json::null);
+    let content = body.get("content").unwrap_or_default();
     let mut blocks = content
         .elements()
         .map(|place| content.slice(place))
@@ -192,17 +192,19 @@ fn print(body: &Json, json: bool) {
 
 /// A block of content for people: its text, or its kind and size.
 fn block_text(block: &Json) -> String {
-    let text = |of: &Json, key: &str| Some(of.get(key)?.as_str()?.into_owned());
     let inner = block.get("resource");
-    let shown = text(block, "text").or_else(|| text(inner.as_ref()?, "text"));
+    let shown = block
+        .text_at("text")
+        .or_else(|| inner.as_ref()?.text_at("text"));
     shown.unwrap_or_else(|| {
-        let kind = text(block, "type").unwrap_or_default();
+        let kind = block.text_at("type").unwrap_or_default();
         let about = ["mimeType", "uri", "name"]
             .iter()
-            .filter_map(|key| text(block, key).or_else(|| text(inner.as_ref()?, key)));
+            .filter_map(|key| block.text_at(key).or_else(|| inner.as_ref()?.text_at(key)));
         let about: Vec<_> = std::iter::once(kind).chain(about).collect();
-        let bytes =
-            text(block, "data").map(|data| format!(", {} characters of base64", data.len()));
+        let bytes = block
+            .text_at("data")
+            .map(|data| format!(", {} characters of base64", data.len()));
         format!(
             "[{}{}; --json shows all]",
             about.join(" "),
@@ -226,9 +228,7 @@ fn show_progress(params: &Json) {
     }
     let number = |key: &str| params.get(key).map(|number| plain(number.as_text(), 20));
     let total = number("total").map(|total| format!(" of {total}"));
-    let message = params
-        .get("message")
-        .and_then(|message| Some(plain(&message.as_str()?, 200)));
+    let message = params.text_at("message").map(|text| plain(&text, 200));
     complain(&format!(
         "progress {}{}{}\n",
         number("progress").unwrap_or_default(),

@@ -182,7 +182,7 @@ impl Client {
                     plain(page.body().as_text(), 300)
                 )));
             };
-            let entries = result.get(kind.member()).unwrap_or_else(Json::null);
+            let entries = result.get(kind.member()).unwrap_or_default();
             all.extend(entries.items());
             cursor = result
                 .get("nextCursor")

@@ -71,9 +71,7 @@ pub(crate) async fn of_running(
     query.extend(endpoint.map(|path| ("endpoint", path.to_owned())));
     let answer = admin.get("/api/catalogue", &query).await?;
     let answer = Json::parse(answer, MAX_NESTING).map_err(Failure::other)?;
-    Ok(List::read(
-        &answer.get(kind.member()).unwrap_or_else(Json::null),
-    ))
+    Ok(List::read(&answer.get(kind.member()).unwrap_or_default()))
 }
 
 pub(super) fn print_all(lists: &[(ListKind, List)], json: bool) -> Result<(), Failure> {
@@ -126,12 +124,8 @@ pub(crate) struct Shown {
 impl Shown {
     /// An entry as clients get it; its server is unknown.
     fn of(kind: ListKind, entry: Json) -> Self {
-        let key = entry
-            .get(kind.key())
-            .and_then(|key| Some(key.as_str()?.into_owned()))
-            .unwrap_or_default();
         Self {
-            key,
+            key: entry.text_at(kind.key()).unwrap_or_default(),
             backend: String::new(),
             original: String::new(),
             visible: Arc::new(entry),
@@ -141,15 +135,9 @@ impl Shown {
 
 impl List {
     pub(crate) fn of(snapshot: &ListView) -> Self {
-        let text = |name: &Option<Json>| {
-            let text = name
-                .as_ref()
-                .and_then(|name| Some(name.as_str()?.into_owned()));
-            text.unwrap_or_default()
-        };
         let shown = |entry: &Entry| Shown {
-            key: text(&entry.key),
-            original: text(&entry.original),
+            key: entry.name().unwrap_or_default(),
+            original: entry.own_name().unwrap_or_default(),
             backend: snapshot.backend_of(entry).to_owned(),
             visible: Arc::clone(&entry.visible),
         };
@@ -193,35 +181,26 @@ impl List {
 
     /// Reads a list from an answer of `/api/catalogue`.
     fn read(list: &Json) -> Self {
-        let text = |object: &Json, key: &str| Some(object.get(key)?.as_str()?.into_owned());
-        let all = |key: &str| {
-            let all = list.get(key).unwrap_or_else(Json::null);
-            all.elements()
-                .map(|place| all.slice(place))
-                .collect::<Vec<_>>()
+        let text = |object: &Json, key: &str| object.text_at(key).unwrap_or_default();
+        let all = |key: &str| list.get(key).unwrap_or_default();
+        let shown = |entry: Json| Shown {
+            key: text(&entry, "key"),
+            backend: text(&entry, "backend"),
+            original: text(&entry, "original"),
+            visible: Arc::new(entry.get("entry").unwrap_or_default()),
         };
-        let shown = |entry: &Json| Shown {
-            key: text(entry, "key").unwrap_or_default(),
-            backend: text(entry, "backend").unwrap_or_default(),
-            original: text(entry, "original").unwrap_or_default(),
-            visible: Arc::new(entry.get("entry").unwrap_or_else(Json::null)),
+        let collision = |one: Json| {
+            let [key, other, kept] = ["key", "other", "kept"].map(|key| text(&one, key));
+            collision_text([&key, &other, &kept], one.text_at("alias").as_deref())
         };
-        let collision = |one: &Json| {
-            let [key, other, kept] =
-                ["key", "other", "kept"].map(|key| text(one, key).unwrap_or_default());
-            collision_text([&key, &other, &kept], text(one, "alias").as_deref())
-        };
-        let missing = |backend: &Json| {
-            let reason = text(backend, "reason")?;
-            Some(missing_text(
-                &text(backend, "backend").unwrap_or_default(),
-                &reason,
-            ))
+        let missing = |backend: Json| {
+            let reason = backend.text_at("reason")?;
+            Some(missing_text(&text(&backend, "backend"), &reason))
         };
         Self {
-            entries: all("entries").iter().map(shown).collect(),
-            collisions: all("collisions").iter().map(collision).collect(),
-            missing: all("backends").iter().filter_map(missing).collect(),
+            entries: all("entries").items().map(shown).collect(),
+            collisions: all("collisions").items().map(collision).collect(),
+            missing: all("backends").items().filter_map(missing).collect(),
         }
     }
 }
@@ -298,23 +277,9 @@ fn print(kind: ListKind, list: &List) {
 }
 
 fn row(entry: &Shown) -> [String; 3] {
-    let text = |key: &str| {
-        entry
-            .visible
-            .get(key)
-            .and_then(|text| text.as_str().map(|text| text.into_owned()))
-    };
-    let description = text("description")
-        .or_else(|| text("title"))
-        .or_else(|| text("name"));
-    let of_skill = || {
-        entry
-            .visible
-            .get("frontmatter")?
-            .get("description")?
-            .as_str()
-            .map(|text| text.into_owned())
-    };
+    let keys = ["description", "title", "name"];
+    let description = keys.into_iter().find_map(|key| entry.visible.text_at(key));
+    let of_skill = || entry.visible.get("frontmatter")?.text_at("description");
     let description = description.or_else(of_skill).unwrap_or_default();
     [
         plain(&entry.key, 300),

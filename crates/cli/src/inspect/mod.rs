@@ -91,7 +91,7 @@ fn typed(name: &str, text: &str, schema: Option<&Json>) -> Result<Json, Failure>
             .elements()
             .map(|place| kind.slice(place))
             .chain(std::iter::once(kind.clone()))
-            .filter_map(|kind| Some(kind.as_str()?.into_owned()))
+            .filter_map(|kind| kind.to_str())
             .collect(),
         None => Vec::new(),
     };
@@ -144,10 +144,7 @@ fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Unresolved {
 
 /// The names of the tools in a list.
 fn names(tools: &ListView) -> Vec<String> {
-    tools
-        .entries()
-        .filter_map(|entry| Some(entry.key.as_ref()?.as_str()?.into_owned()))
-        .collect()
+    tools.entries().filter_map(|entry| entry.name()).collect()
 }
 
 /// Reads the merged list of tools.

@@ -1,16 +1,16 @@
 //! The records of the store: one server's lists, and the rules of names.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use fanlight_backend::KnownServer;
 use fanlight_gateway::KeptList;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_grants::{Kind, Record};
-use fanlight_protocol::Revision;
 use fanlight_protocol::json::{Json, MAX_NESTING};
 use fanlight_protocol::result::ResultView as _;
+use fanlight_protocol::{Revision, epoch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -65,11 +65,7 @@ impl Record for KeptServer {
     }
 
     fn useless_after(&self) -> Option<u64> {
-        SystemTime::now()
-            .checked_add(UNUSED)?
-            .duration_since(UNIX_EPOCH)
-            .ok()
-            .map(|since| since.as_secs())
+        Some((epoch::now() + UNUSED).as_secs())
     }
 }
 
@@ -89,7 +85,7 @@ impl KeptServer {
         lists: &HashMap<ListKind, KeptList>,
     ) -> Option<Self> {
         let pages = |list: &KeptList| {
-            let since = list.read.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let since = epoch::since(list.read);
             Some(KeptPages {
                 read_ms: u64::try_from(since.as_millis()).ok()?,
                 declared: raw(&list.declared)?,

@@ -2,10 +2,11 @@
 //! the next process has to know them.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use fanlight_gateway::{CommonTask, CommonTaskOwners};
 use fanlight_grants::{Kind, Owner, Record, Store, StoreError};
+use fanlight_protocol::epoch;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
@@ -46,7 +47,7 @@ impl Record for KeptTask {
 impl KeptTasks {
     async fn kept(&self, task: &[u8]) -> Option<KeptTask> {
         let kept = known(self.0.get::<KeptTask>(&owner(task)).await)??;
-        (kept.until > now()).then_some(kept)
+        (kept.until > epoch::seconds()).then_some(kept)
     }
 }
 
@@ -62,7 +63,7 @@ impl CommonTaskOwners for KeptTasks {
             Some(CommonTask {
                 server,
                 made_by: None,
-                kept_for: Duration::from_secs(until.saturating_sub(now())),
+                kept_for: Duration::from_secs(until.saturating_sub(epoch::seconds())),
             })
         })
     }
@@ -77,7 +78,7 @@ impl CommonTaskOwners for KeptTasks {
             if !created && is_others().await {
                 return;
             }
-            let until = now().saturating_add(learnt.kept_for.as_secs());
+            let until = epoch::seconds().saturating_add(learnt.kept_for.as_secs());
             let kept = KeptTask { server, until };
             known(self.0.put(&owner(&task), &kept).await);
         })
@@ -94,12 +95,6 @@ fn known<T>(answer: Result<T, StoreError>) -> Option<T> {
     answer
         .inspect_err(|error| debug!(%error, "cannot read or write the owner of a task"))
         .ok()
-}
-
-/// Seconds since 1970.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

@@ -236,7 +236,7 @@ impl MockedClient {
             Era::Legacy => self.state.lock().capabilities.clone(),
             Era::Modern => params.and_then(|it| it.get("_meta")?.get(meta::CLIENT_CAPABILITIES)),
         };
-        let capabilities = capabilities.unwrap_or_else(Json::null);
+        let capabilities = capabilities.unwrap_or_default();
         let missing = |method: &Method, params: Option<&Json>| {
             MissingCapability::for_server_request(&capabilities, method, params)
         };
@@ -361,7 +361,7 @@ fn not_served(served: Era) -> RpcError {
         Era::Legacy => RpcError::new(code::METHOD_NOT_FOUND, message),
         Era::Modern => {
             let supported = format!(r#"{{"supported":["{}"]}}"#, Revision::NEWEST_MODERN);
-            let data = json(supported.as_bytes()).unwrap_or_else(Json::null);
+            let data = json(supported.as_bytes()).unwrap_or_default();
             RpcError::new(code::UNSUPPORTED_PROTOCOL_VERSION, message).with_data(data)
         }
     }

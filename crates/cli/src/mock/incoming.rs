@@ -45,6 +45,6 @@ fn invalid(message: String) -> Result<Message, Malformed> {
 fn checked(message: Result<Message, MessageError>) -> Result<Message, Malformed> {
     message.map_err(|error| {
         let (error, id) = message_fault(error);
-        Box::new((id.unwrap_or_else(Json::null), error))
+        Box::new((id.unwrap_or_default(), error))
     })
 }

@@ -174,7 +174,7 @@ impl Player {
         let nearest = self.script.takes.get(take).map(|it| it.text.clone());
         let message = "the recording has no such request; `data` has the most similar one, and the differences";
         RpcError::new(code::INVALID_PARAMS, message).with_data(not_recorded_data(
-            &nearest.unwrap_or_else(Json::null),
+            &nearest.unwrap_or_default(),
             &differences,
         ))
     }

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::Admin;
 use super::admin::{elements, text};
-use crate::cli::{CommonArgs, ReloadRequestArgs, ServerArgs, SessionArgs};
+use crate::cli::{CommonArgs, ServerArgs, SessionArgs, StatusArgs};
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::suggestions::did_you_mean;
 
 /// Makes the gateway reload its configuration; fails if it cannot be used.
-pub async fn reload(args: &ReloadRequestArgs, common: &CommonArgs) -> Result<(), Failure> {
+pub async fn reload(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failure> {
     let admin = Admin::find(&args.admin, common).await?;
     let (status, body) = admin.post(&["api", "reload"]).await?;
     if args.json && matches!(status, StatusCode::OK | StatusCode::UNPROCESSABLE_ENTITY) {

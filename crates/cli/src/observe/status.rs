@@ -1,7 +1,8 @@
 //! `fanlight status`: the state of a running gateway and its servers.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use fanlight_protocol::epoch;
 use fanlight_protocol::visible::plain;
 use serde_json::Value;
 
@@ -327,11 +328,9 @@ fn last_error(backend: &Value) -> String {
 /// The time since the moment in this member, which is in milliseconds since 1970.
 fn for_long(value: &Value, member: &str) -> String {
     let at = value[member].as_f64().unwrap_or_default();
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
     rough(
-        now.saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0)))
+        epoch::now()
+            .saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0)))
             .as_secs_f64(),
     )
 }
@@ -361,7 +360,7 @@ fn paint(table: &str, style: Style) -> String {
 }
 
 /// Formats a duration with its two largest units.
-pub(super) fn rough(seconds: f64) -> String {
+fn rough(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     match seconds {
         0..60 => format!("{seconds} s"),

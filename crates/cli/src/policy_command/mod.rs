@@ -101,11 +101,10 @@ async fn listed(admin: &Admin) -> Result<Vec<Listed>, Failure> {
         let entries = answer
             .get(list.member())
             .and_then(|list| list.get("entries"))
-            .unwrap_or_else(Json::null);
+            .unwrap_or_default();
         for entry in entries.items() {
-            let text = |member: &str| Some(entry.peek(member)?.as_str()?.into_owned());
-            let (Some(server), Some(name), Some(definition)) =
-                (text("backend"), text("original"), entry.get("entry"))
+            let (server, name) = (entry.text_at("backend"), entry.text_at("original"));
+            let (Some(server), Some(name), Some(definition)) = (server, name, entry.get("entry"))
             else {
                 continue;
             };

@@ -39,9 +39,9 @@ pub(super) struct Plan<'a> {
 }
 
 /// The tools with these definitions that may be called twice.
-pub(super) fn safe_tools<'a>(tools: impl Iterator<Item = (&'a str, &'a Json)>) -> HashSet<&'a str> {
+fn safe_tools<'a>(tools: impl Iterator<Item = (&'a str, &'a Json)>) -> HashSet<&'a str> {
     let safe = tools.filter(|(_, tool)| {
-        let hints = tool.get("annotations").unwrap_or_else(Json::null);
+        let hints = tool.get("annotations").unwrap_or_default();
         let says =
             |hint: &str, text: &str| hints.get(hint).is_some_and(|said| said.as_text() == text);
         says("readOnlyHint", "true")

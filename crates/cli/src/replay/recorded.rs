@@ -89,10 +89,8 @@ impl Recorded {
                 continue;
             };
             let entries = texts.iter().map(|text| {
-                let json = json(text.as_bytes()).unwrap_or_else(Json::null);
-                let name = json.get(kind.key());
-                let name = name.and_then(|name| Some(name.as_str()?.into_owned()));
-                (name.unwrap_or_default(), json)
+                let json = json(text.as_bytes()).unwrap_or_default();
+                (json.text_at(kind.key()).unwrap_or_default(), json)
             });
             self.add_list(kind, entries, &server.masked, "/definitions");
         }

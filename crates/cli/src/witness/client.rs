@@ -291,7 +291,7 @@ impl PerfectClient {
         }
         let now = Instant::now();
         let mut transcript = Transcript {
-            sent: parsed(&Bytes::from(text.clone())).unwrap_or_else(Json::null),
+            sent: parsed(&Bytes::from(text.clone())).unwrap_or_default(),
             asked: now,
             notifications: Vec::new(),
             questions: Vec::new(),

@@ -124,7 +124,7 @@ pub(super) fn value_at(json: &Json, pointer: &str) -> Option<Json> {
 
 /// The string at a JSON Pointer.
 pub(super) fn text_at(json: &Json, pointer: &str) -> Option<String> {
-    Some(value_at(json, pointer)?.as_str()?.into_owned())
+    value_at(json, pointer)?.to_str()
 }
 
 /// The text between the braces of an object.

@@ -177,7 +177,7 @@ impl Examination<'_> {
                     None => sent.as_text().to_owned(),
                 };
                 let found = Some(found).filter(|it| it.items().next().is_some());
-                let sent = json(sent.as_bytes()).unwrap_or_else(Json::null);
+                let sent = json(sent.as_bytes()).unwrap_or_default();
                 Ok(part(case, &sent, found.as_ref()))
             }
             Look::Timely => Ok((timeliness(heard), None)),
@@ -188,7 +188,7 @@ impl Examination<'_> {
                         &self.sent(exchange, &Json::empty_object()),
                         "/result/inputRequests",
                     )
-                    .unwrap_or_else(Json::null),
+                    .unwrap_or_default(),
                 };
                 let found = heard.questions.first();
                 found.ok_or_else(|| response.as_text().to_owned())?;
@@ -344,7 +344,7 @@ fn named<'a>(entries: &'a [Json], name: &str) -> Option<&'a Json> {
 /// Compares the part of a case.
 fn part(case: &Case, sent: &Json, found: Option<&Json>) -> (Outcome, Option<Json>) {
     let found = found.and_then(|it| value_at(it, &case.at));
-    let sent = value_at(sent, &case.at).unwrap_or_else(Json::null);
+    let sent = value_at(sent, &case.at).unwrap_or_default();
     (compare(&sent, found.as_ref(), case.exactly), found)
 }
 
@@ -365,7 +365,7 @@ fn params_of(messages: impl Iterator<Item = Json>, method: &str) -> Json {
     let of_method = messages.filter(|it| it.get("method").is_some_and(|it| it.is_str(method)));
     let params = of_method.map(|it| it.get("params").unwrap_or_else(Json::empty_object));
     let params: Vec<String> = params.map(|it| it.to_string()).collect();
-    json(format!("[{}]", params.join(",")).as_bytes()).unwrap_or_else(Json::null)
+    json(format!("[{}]", params.join(",")).as_bytes()).unwrap_or_default()
 }
 
 fn timeliness(heard: &Transcript) -> Outcome {

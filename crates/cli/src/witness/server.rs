@@ -45,12 +45,8 @@ impl PerfectServer {
 impl Author for PerfectServer {
     fn write(&self, era: Era, request: &Request) -> Take {
         let params = request.params.clone().unwrap_or_else(Json::empty_object);
-        let who = params.get("arguments").and_then(|it| it.get("who"));
-        let who = who
-            .as_ref()
-            .and_then(Json::as_str)
-            .unwrap_or_default()
-            .into_owned();
+        let who = params.get("arguments").and_then(|it| it.text_at("who"));
+        let who = who.unwrap_or_default();
         let exchange = self.exchange(request, &params);
         let mut steps: Vec<Step> = Vec::new();
         for before in exchange.map_or(&[][..], |it| &it.before) {
@@ -156,7 +152,7 @@ fn tools(is_second: bool, is_second_page: bool) -> String {
 
 /// A message with these members.
 pub(super) fn message(members: &str) -> Json {
-    json(format!(r#"{{"jsonrpc":"2.0",{members}}}"#).as_bytes()).unwrap_or_else(Json::null)
+    json(format!(r#"{{"jsonrpc":"2.0",{members}}}"#).as_bytes()).unwrap_or_default()
 }
 
 fn send(wait: u64, text: Json, role: Role) -> Step {

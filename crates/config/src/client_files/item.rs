@@ -208,7 +208,7 @@ pub(crate) fn toml_key(key: &str) -> String {
 }
 
 /// A YAML text: plain if every reader takes it for a string, otherwise quoted.
-pub(crate) fn yaml_text(text: &str) -> String {
+fn yaml_text(text: &str) -> String {
     const WORDS: [&str; 10] = [
         "true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan",
     ];

@@ -18,7 +18,7 @@ pub use client::Client;
 pub use edit::{EditError, add, entries, has, remove};
 pub use entry::{Credential, Entry, Reach, Snippet};
 pub use item::{Item, Language};
-pub use package::{PackagedServer, server_json};
+pub use package::{PackagedServer, server_json, variable_name};
 pub use places::{Places, System};
 pub(crate) use read::is_comment;
 pub use read::{ClientFile, Input, Note};

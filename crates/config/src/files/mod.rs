@@ -43,6 +43,16 @@ pub struct ConfigFile {
     pub fingerprint: Option<u64>,
 }
 
+impl ConfigFile {
+    /// A file or folder as it is now.
+    fn at(path: PathBuf) -> Self {
+        Self {
+            fingerprint: fingerprint(&path),
+            path,
+        }
+    }
+}
+
 /// An option about clients' rights, as a file has it.
 #[derive(Debug, Clone)]
 pub struct WrittenRight {
@@ -268,16 +278,9 @@ fn load(
         .chain(of_valkey)
         .map(PathBuf::from)
     {
-        loaded.files.push(ConfigFile {
-            fingerprint: fingerprint(&path),
-            path,
-        });
+        loaded.files.push(ConfigFile::at(path));
     }
-    let folders = folders.into_iter().map(|path| ConfigFile {
-        fingerprint: fingerprint(&path),
-        path,
-    });
-    loaded.files.extend(folders);
+    loaded.files.extend(folders.into_iter().map(ConfigFile::at));
     loaded.config.own_files = own_files(&loaded);
     loaded.rights = known.rights;
     errors.0.map_or(Ok(loaded), Err)
@@ -446,12 +449,7 @@ fn read_policies(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> 
         loaded.config.policy.texts.push((name, text));
         loaded.files.push(ConfigFile { path, fingerprint });
     }
-    loaded
-        .files
-        .extend(folders.into_iter().map(|path| ConfigFile {
-            fingerprint: fingerprint(&path),
-            path,
-        }));
+    loaded.files.extend(folders.into_iter().map(ConfigFile::at));
     Ok(())
 }
 
@@ -472,10 +470,7 @@ fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErr
                 Ok(read) => read,
                 Err(errors) if is_lenient => {
                     let name = quoted(&server.name);
-                    loaded.files.push(ConfigFile {
-                        path: path.clone(),
-                        fingerprint: fingerprint(path),
-                    });
+                    loaded.files.push(ConfigFile::at(path.clone()));
                     let why = errors
                         .problems()
                         .first()

@@ -14,6 +14,7 @@ use super::{Key, KeyList, parse_keys};
 use crate::option::Options as _;
 use crate::report::problem::Findings;
 use crate::syntax::{Entry, Node, Source, Syntax, Value};
+use crate::text_file::{line_end, line_start};
 use crate::{ConfigErrors, syntax};
 
 /// The text of a file with an additional key; `None` if somebody has to add it by hand.
@@ -233,19 +234,6 @@ fn last_byte(text: &str, item: &Node) -> usize {
             }),
         _ => own(item),
     }
-}
-
-fn line_start(text: &str, at: usize) -> usize {
-    text.get(..at)
-        .and_then(|before| before.rfind('\n'))
-        .map_or(0, |found| found + 1)
-}
-
-/// The beginning of the line after the one with `at`.
-fn line_end(text: &str, at: usize) -> usize {
-    text.get(at..)
-        .and_then(|rest| rest.find('\n'))
-        .map_or(text.len(), |found| at + found + 1)
 }
 
 fn complete_lines(text: &str) -> String {

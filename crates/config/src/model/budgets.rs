@@ -34,105 +34,39 @@ pub struct Budgets {
     pub policy: usize,
 }
 
-/// A share of the total memory: one part of `parts`, within bounds.
-struct Share {
-    parts: usize,
-    least: usize,
-    most: usize,
-}
-
-impl Share {
-    fn of(&self, memory: usize) -> usize {
-        (memory / self.parts).clamp(self.least, self.most)
-    }
-}
-
-/// The minimum holds a request of usual size. The share is large, since requests are refused once
-/// it is used up.
-const REQUESTS: Share = Share {
-    parts: 2,
-    least: 4 * MIB,
-    most: usize::MAX,
-};
-/// As for requests. Kinds do not lend each other free memory, so neither can starve the other.
-const ANSWERS: Share = Share {
-    parts: 2,
-    least: 4 * MIB,
-    most: usize::MAX,
-};
-/// As for answers, which most of these messages become. An answer that is also counted for its
-/// client is in memory only once.
-const SERVER_MESSAGES: Share = Share {
-    parts: 2,
-    least: 16 * MIB,
-    most: usize::MAX,
-};
-/// A few hundred bytes for each client are usual.
-const DESCRIPTIONS: Share = Share {
-    parts: 16,
-    least: 256 * KIB,
-    most: 32 * MIB,
-};
-/// Beyond the maximum, clients that lose their streams repeat their requests.
-const REPLAY: Share = Share {
-    parts: 8,
-    least: MIB,
-    most: 256 * MIB,
-};
-/// The maximum holds the lists of a hundred large servers.
-const LISTS: Share = Share {
-    parts: 8,
-    least: 4 * MIB,
-    most: 256 * MIB,
-};
-/// Results are read again if they are not cached.
-const CACHE: Share = Share {
-    parts: 32,
-    least: 256 * KIB,
-    most: 16 * MIB,
-};
-/// The memory is kept for a second only.
-const SPARE: Share = Share {
-    parts: 32,
-    least: 256 * KIB,
-    most: 32 * MIB,
-};
-/// Each server has as much for the results that Fanlight keeps until a client asks for them.
-const TASKS: Share = Share {
-    parts: 8,
-    least: 4 * MIB,
-    most: 64 * MIB,
-};
-/// Traces are for diagnosis, and the oldest go first.
-const TRACES: Share = Share {
-    parts: 32,
-    least: 256 * KIB,
-    most: 16 * MIB,
-};
-
-/// Forgotten decisions are made again.
-const POLICY: Share = Share {
-    parts: 16,
-    least: 4 * MIB,
-    most: 64 * MIB,
-};
-
 impl Limits {
     /// The shares of `memory`, or of `available` bytes if the file does not set it.
     pub fn budgets(&self, available: usize) -> Budgets {
         let memory = self.memory.unwrap_or(available);
+        // One part of `parts`, within bounds.
+        let share = |parts: usize, least, most| (memory / parts).clamp(least, most);
         Budgets {
-            requests: limit("requestMemory", REQUESTS.of(memory)),
-            answers: limit("answerMemory", ANSWERS.of(memory)),
-            server_messages: limit("answerMemory", SERVER_MESSAGES.of(memory)),
-            descriptions: limit("clientDescriptions", DESCRIPTIONS.of(memory)),
-            replay: REPLAY.of(memory),
-            lists: LISTS.of(memory),
-            cache: CACHE.of(memory),
-            spare: SPARE.of(memory),
-            tasks: TASKS.of(memory),
-            traces: limit("traceBytes", TRACES.of(memory)),
-            policy: POLICY.of(memory),
+            // The minimum holds a request of usual size. The share is large, since requests are
+            // refused once it is used up.
+            requests: limit("requestMemory", share(2, 4 * MIB, usize::MAX)),
+            // As for requests. Kinds do not lend each other free memory, so neither can starve the
+            // other.
+            answers: limit("answerMemory", share(2, 4 * MIB, usize::MAX)),
+            // As for answers, which most of these messages become. An answer that is also counted
+            // for its client is in memory only once.
+            server_messages: limit("answerMemory", share(2, 16 * MIB, usize::MAX)),
+            // A few hundred bytes for each client are usual.
+            descriptions: limit("clientDescriptions", share(16, 256 * KIB, 32 * MIB)),
+            // Beyond the maximum, clients that lose their streams repeat their requests.
+            replay: share(8, MIB, 256 * MIB),
+            // The maximum holds the lists of a hundred large servers.
+            lists: share(8, 4 * MIB, 256 * MIB),
+            // Results are read again if they are not cached.
+            cache: share(32, 256 * KIB, 16 * MIB),
+            // The memory is kept for a second only.
+            spare: share(32, 256 * KIB, 32 * MIB),
+            // Each server has as much for the results that Fanlight keeps until a client asks for
+            // them.
+            tasks: share(8, 4 * MIB, 64 * MIB),
+            // Traces are for diagnosis, and the oldest go first.
+            traces: limit("traceBytes", share(32, 256 * KIB, 16 * MIB)),
+            // Forgotten decisions are made again.
+            policy: share(16, 4 * MIB, 64 * MIB),
         }
     }
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use fanlight_cli::connect::Target;
 use fanlight_cli::failure::Unusable;
 use fanlight_cli::shown_names::ChangedNames;
 use fanlight_config::{Config, ConfigErrors, ConfigFile};
+use fanlight_protocol::epoch;
 use serde_json::{Map, Value, json};
 use tracing::{info, warn};
 
@@ -278,6 +279,5 @@ impl State {
 }
 
 fn moment(at: SystemTime) -> Value {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    json!(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    json!(u64::try_from(epoch::since(at).as_millis()).unwrap_or(u64::MAX))
 }

@@ -319,8 +319,7 @@ fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
         // The URI may name a part of a subscribed resource.
         Method::ResourceUpdated => !honoured.uris.is_empty(),
         Method::TaskChanged => {
-            let named = notification.param("taskId");
-            let named = named.as_ref().and_then(Json::as_str);
+            let named = notification.param("taskId").and_then(|id| id.to_str());
             named.is_some_and(|named| honoured.tasks.iter().any(|task| **task == *named))
         }
         Method::Other(name) => {

@@ -301,7 +301,7 @@ impl<'a> LineMemory<'a> {
     }
 
     /// Counts an unfinished line, or drops it if no memory is left.
-    pub(super) fn count_partial(&mut self, decoder: &mut LineDecoder) {
+    fn count_partial(&mut self, decoder: &mut LineDecoder) {
         let kept = decoder.kept();
         let fits = match &mut self.partial {
             _ if kept <= UNCOUNTED => {

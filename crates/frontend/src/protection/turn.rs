@@ -46,9 +46,7 @@ impl Key {
         let mut bytes = Vec::new();
         for part in parts {
             // An absent part has a length that no text can have.
-            let length = part.as_ref().map_or(u64::MAX, |part| {
-                u64::try_from(part.len()).unwrap_or(u64::MAX)
-            });
+            let length = part.as_ref().map_or(u64::MAX, |part| part.len() as u64);
             bytes.extend_from_slice(&length.to_be_bytes());
             bytes.extend(part.into_iter().flatten());
         }

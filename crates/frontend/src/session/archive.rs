@@ -186,7 +186,7 @@ impl SessionArchive {
         let subscriptions = object.get("subscriptions")?;
         let uris = subscriptions
             .elements()
-            .map(|uri| Some(subscriptions.slice(uri).as_str()?.into_owned()));
+            .map(|uri| subscriptions.slice(uri).to_str());
         Some(ArchivedSession {
             initialize: InitializeParams {
                 revision: Revision::from_name(&object.get("revision")?.as_str()?)?,

@@ -17,7 +17,7 @@ use fanlight_protocol::{Json, Method};
 const LONGEST: usize = 32 << 10;
 /// The maximum size of an error in a state, in bytes. A constant: the client has to send the state
 /// back, and a larger error is sent without a state.
-pub(super) const LARGEST_ERROR: usize = 16 << 10;
+const LARGEST_ERROR: usize = 16 << 10;
 
 /// The digest of the request that a state belongs to.
 pub(super) type RequestDigest = [u8; SHA256_OUTPUT_LEN];

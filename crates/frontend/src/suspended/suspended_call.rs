@@ -184,11 +184,11 @@ impl SuspendedCall {
     /// The operators' view: the method, the named tool or prompt, and the methods of the server
     /// requests.
     pub(super) fn view(&self) -> (String, Option<String>, Vec<String>) {
-        let name = self.params.as_ref().and_then(|params| params.get("name"));
-        let name = name
+        let name = self
+            .params
             .as_ref()
-            .and_then(Json::as_str)
-            .map(|name| name.chars().take(LONGEST_SHOWN).collect());
+            .and_then(|params| params.text_at("name"));
+        let name = name.map(|name| name.chars().take(LONGEST_SHOWN).collect());
         let asked = self
             .requests
             .iter()

@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use fanlight_canonical::{Holder, Peer, ProcessRun};
 use fanlight_gateway::Decided;
 use fanlight_protocol::input::{self, InputRequired, REQUEST_STATE};
 use fanlight_protocol::seal::KeyError;
-use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, Response, RpcError, code, epoch};
 use fanlight_telemetry::clients::SuspendedCallView;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -122,9 +122,7 @@ impl SuspendedCalls {
         settings: &Arc<FrontendSettings>,
         cut: &CancellationToken,
     ) -> Result<Arc<Self>, KeyError> {
-        let epoch = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let epoch = epoch::now();
         Ok(Arc::new(Self {
             seal: StateSeal::new(&settings.keys)?,
             settings: Arc::clone(settings),

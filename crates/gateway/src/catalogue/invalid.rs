@@ -44,7 +44,7 @@ pub(super) fn reason(kind: ListKind, entry: &Json) -> Option<&'static str> {
         return Some("a member has a value of another type than MCP defines");
     }
     let elements = |member: &str| {
-        let list = entry.get(member).unwrap_or_else(Json::null);
+        let list = entry.get(member).unwrap_or_default();
         list.elements()
             .map(|element| list.slice(element))
             .collect::<Vec<_>>()

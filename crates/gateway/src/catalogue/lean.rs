@@ -47,7 +47,7 @@ impl LeanList {
             return None;
         }
         let is_always = |entry: &Entry| {
-            let original = entry.original.as_ref().and_then(Json::as_str);
+            let original = entry.own_name();
             let is_named = |name: &str| rules.always.permits(list.backend_of(entry), name);
             entry.shows_app || original.is_some_and(|name| is_named(&name))
         };
@@ -166,7 +166,7 @@ impl LeanGroup {
     /// The names of its tools, without the prefix.
     fn examples<'a>(&'a self, list: &'a ListView) -> impl Iterator<Item = String> + 'a {
         self.tools.iter().filter_map(|tool| {
-            let name = key_of(list.whole().entries.get(*tool as usize)?)?;
+            let name = list.whole().entries.get(*tool as usize)?.name()?;
             let short = name.strip_prefix(&*self.prefix);
             Some(short.map_or(name.clone(), str::to_owned))
         })
@@ -179,7 +179,7 @@ fn groups(list: &ListView, shown: &Shown, rules: &LeanRules) -> Vec<LeanGroup> {
         let permits = |tool: &u32| {
             let entry = list.whole().entries.get(*tool as usize);
             entry.is_some_and(|entry| {
-                let original = entry.original.as_ref().and_then(Json::as_str);
+                let original = entry.own_name();
                 original.is_some_and(|name| filter.permits(list.backend_of(entry), &name))
             })
         };
@@ -192,10 +192,10 @@ fn groups(list: &ListView, shown: &Shown, rules: &LeanRules) -> Vec<LeanGroup> {
     let servers = list.parts().filter_map(|(part, range)| {
         let tools = shown.positions.get(range)?.to_vec();
         let first = list.whole().entries.get(*tools.first()? as usize)?;
-        let (key, original) = (key_of(first)?, first.original.as_ref()?.as_str()?);
+        let (key, original) = (first.name()?, first.own_name()?);
         Some(LeanGroup {
             name: part.contribution.backend.clone(),
-            prefix: key.strip_suffix(&*original).unwrap_or_default().to_owned(),
+            prefix: key.strip_suffix(&original).unwrap_or_default().to_owned(),
             tools,
         })
     });
@@ -349,7 +349,7 @@ impl ListView {
         let index = self.whole().search_index();
         let scope = SearchScope::new(index, self.positions());
         let mut found = index.search(&scope, query);
-        let name = |tool: u32| key_of(self.whole().entries.get(tool as usize)?);
+        let name = |tool: u32| self.whole().entries.get(tool as usize)?.name();
         found.sort_by(|one, other| {
             let by_name = || name(one.0).cmp(&name(other.0));
             other.1.total_cmp(&one.1).then_with(by_name)
@@ -358,7 +358,7 @@ impl ListView {
         let described = found.filter_map(|(tool, score)| {
             let entry = self.whole().entries.get(tool as usize)?;
             Some(FoundTool {
-                name: key_of(entry)?,
+                name: entry.name()?,
                 server: self.backend_of(entry).to_owned(),
                 score,
                 why: index.why(&scope, query, tool),
@@ -366,8 +366,4 @@ impl ListView {
         });
         described.collect()
     }
-}
-
-fn key_of(entry: &Entry) -> Option<String> {
-    Some(entry.key.as_ref()?.as_str()?.into_owned())
 }

@@ -113,7 +113,7 @@ impl Snapshot {
                 .map(|member| rewritten::mentioned(kind, member, &contribution))
                 .unwrap_or_default();
             for result in &contribution.results {
-                let list = result.get(kind.member()).unwrap_or_else(Json::null);
+                let list = result.get(kind.member()).unwrap_or_default();
                 for element in list.elements() {
                     let mentioned = &mentioned;
                     let merging = member.map(|member| Merging {

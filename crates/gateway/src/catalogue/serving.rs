@@ -426,7 +426,7 @@ impl Catalogue {
     }
 
     /// Reads the list if it has not been read. Returns whether it had been.
-    pub(super) fn has_been_read<'a>(
+    fn has_been_read<'a>(
         self: &'a Arc<Self>,
         view: &'a View,
         trace: &'a Parent,

@@ -308,11 +308,20 @@ impl Entry {
         needs.is_some_and(|need| lacking.contains(need))
     }
 
+    /// The name or URI for clients.
+    pub fn name(&self) -> Option<String> {
+        self.key.as_ref()?.to_str()
+    }
+
+    /// The server's own name or URI.
+    pub fn own_name(&self) -> Option<String> {
+        self.original.as_ref()?.to_str()
+    }
+
     /// The name by which searches find it: the server's own, or the one that the configuration gives.
     fn searched_name(&self) -> String {
-        let text = |name: &Option<Json>| Some(name.as_ref()?.as_str()?.into_owned());
-        let original = text(&self.original).unwrap_or_default();
-        match text(&self.key).filter(|key| !key.ends_with(&original)) {
+        let original = self.own_name().unwrap_or_default();
+        match self.name().filter(|key| !key.ends_with(&original)) {
             Some(renamed) => renamed,
             None => original,
         }
@@ -375,7 +384,7 @@ pub struct InvalidEntry {
 impl InvalidEntry {
     /// The server's own name or URI of the entry, if it has one.
     pub fn name(&self) -> Option<String> {
-        Some(self.entry.original.as_ref()?.as_str()?.into_owned())
+        self.entry.own_name()
     }
 
     fn is_same(&self, other: &Self) -> bool {

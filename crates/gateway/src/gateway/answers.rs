@@ -69,12 +69,10 @@ pub(super) struct Given {
 fn shown_directory(view: &View, backend: BackendId, response: &Response) -> Response {
     const MEMBER: &str = "resources";
     let result = response.result().unwrap_or_else(Json::empty_object);
-    let all = result.get(MEMBER).unwrap_or_else(Json::null);
+    let all = result.get(MEMBER).unwrap_or_default();
     let is_shown = |entry: &Json| {
-        let uri = entry.get("uri");
-        uri.as_ref()
-            .and_then(Json::as_str)
-            .is_some_and(|uri| view.permits_uri(backend, &uri))
+        let uri = entry.text_at("uri");
+        uri.is_some_and(|uri| view.permits_uri(backend, &uri))
     };
     let shown = all.items().filter(is_shown);
     response.with_body(&result.with_member(MEMBER, &Json::array(shown)))

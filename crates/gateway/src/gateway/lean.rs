@@ -61,7 +61,7 @@ impl Gateway {
             operation.request.params = Some(call(&name));
             return;
         }
-        let target = arguments.get("name").unwrap_or_else(Json::null);
+        let target = arguments.get("name").unwrap_or_default();
         let mut params = call(&target);
         if let Some(arguments) = arguments.get("arguments") {
             params = params.with_member("arguments", &arguments);

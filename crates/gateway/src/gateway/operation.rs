@@ -244,10 +244,7 @@ impl Gateway {
     fn listed_as(&self, view: &View, kind: PolicyKind, name: &str) -> Option<(BackendId, String)> {
         let list = self.newest_list(view, kind)?;
         let entry = list.find(name).or_else(|| list.find_bare(name).next())?;
-        Some((
-            entry.backend,
-            entry.original.as_ref()?.as_str()?.into_owned(),
-        ))
+        Some((entry.backend, entry.own_name()?))
     }
 
     /// The newest list of the entries of a kind, as `view` shows it.
@@ -351,11 +348,8 @@ impl Gateway {
             listed,
             ..
         } = operation;
-        let name = request
-            .params
-            .as_ref()
-            .and_then(|params| params.get("name"));
-        if let Some(name) = name.as_ref().and_then(Json::as_str) {
+        let params = request.params.as_ref();
+        if let Some(name) = params.and_then(|params| params.text_at("name")) {
             *listed = match self.trusted_tool(view, &name) {
                 Some(tool) => Some(tool),
                 // Boxed: calls of known tools do not need the large future of reading lists.

@@ -33,36 +33,23 @@ pub struct Lock {
     servers: BTreeMap<String, BTreeMap<LockedKind, BTreeMap<String, Pinned>>>,
 }
 
-/// The kinds of definitions that are pinned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum LockedKind {
-    /// Tools.
-    Tools,
-    /// Prompts.
-    Prompts,
-    /// Resources.
-    Resources,
-    /// Templates of resources.
-    ResourceTemplates,
-    /// Skills.
-    Skills,
-    /// The server's instructions, which are one text.
-    Instructions,
-}
-
-impl LockedKind {
-    /// The word for one item of this kind.
-    #[must_use]
-    pub fn noun(self) -> &'static str {
-        match self {
-            Self::Tools => "tool",
-            Self::Prompts => "prompt",
-            Self::Resources => "resource",
-            Self::ResourceTemplates => "template",
-            Self::Skills => "skill",
-            Self::Instructions => "instructions",
-        }
+fanlight_protocol::named! {
+    /// The kinds of definitions that are pinned.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    pub enum LockedKind {
+        /// Tools.
+        Tools = "tool",
+        /// Prompts.
+        Prompts = "prompt",
+        /// Resources.
+        Resources = "resource",
+        /// Templates of resources.
+        ResourceTemplates = "template",
+        /// Skills.
+        Skills = "skill",
+        /// The server's instructions, which are one text.
+        Instructions = "instructions",
     }
 }
 
@@ -210,7 +197,7 @@ pub struct ItemKey {
 
 impl fmt::Display for ItemKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.kind.noun(), self.server, self.name)
+        write!(f, "{} {}/{}", self.kind.as_str(), self.server, self.name)
     }
 }
 

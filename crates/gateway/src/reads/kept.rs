@@ -69,7 +69,7 @@ struct Weight {
 impl Weighter<Key, Entry> for Weight {
     fn weight(&self, (_, uri): &Key, entry: &Entry) -> u64 {
         let bytes = OVERHEAD + uri.len() + entry.params.len() + entry.response.size();
-        u64::try_from(bytes).unwrap_or(u64::MAX).max(self.least)
+        (bytes as u64).max(self.least)
     }
 }
 
@@ -79,8 +79,8 @@ impl KeptResults {
         if limits.entries == 0 || limits.bytes == 0 {
             return None;
         }
-        let capacity = u64::try_from(limits.bytes).unwrap_or(u64::MAX);
-        let least = capacity.div_ceil(u64::try_from(limits.entries.max(1)).unwrap_or(u64::MAX));
+        let capacity = limits.bytes as u64;
+        let least = capacity.div_ceil(limits.entries.max(1) as u64);
         let cache = Cache::with_weighter(limits.entries, capacity, Weight { least });
         Some(Self {
             cache: Mutex::new(cache),

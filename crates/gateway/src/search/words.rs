@@ -6,19 +6,8 @@ use std::sync::LazyLock;
 use foldhash::fast::RandomState;
 
 /// Words that say nothing about a tool, in alphabetical order.
-const STOP: [&str; 128] = [
-    "a", "about", "above", "after", "again", "all", "also", "am", "an", "and", "any", "are", "as",
-    "at", "be", "because", "been", "before", "being", "below", "between", "both", "but", "by",
-    "can", "could", "did", "do", "does", "doing", "down", "during", "each", "every", "few", "for",
-    "from", "further", "had", "has", "have", "having", "he", "her", "here", "him", "his", "how",
-    "i", "if", "in", "into", "is", "it", "its", "just", "let", "like", "me", "more", "most", "my",
-    "need", "no", "nor", "not", "of", "off", "on", "once", "only", "or", "other", "our", "out",
-    "over", "own", "please", "same", "she", "should", "so", "some", "such", "than", "that", "the",
-    "their", "them", "then", "there", "these", "they", "this", "those", "through", "to", "too",
-    "tool", "tools", "under", "until", "up", "us", "use", "used", "using", "very", "via", "want",
-    "was", "we", "were", "what", "when", "where", "which", "while", "who", "whom", "why", "will",
-    "with", "within", "without", "would", "you", "your",
-];
+static STOP: LazyLock<Vec<&str>> =
+    LazyLock::new(|| include_str!("stop.txt").split_whitespace().collect());
 
 /// The endings that stems lack: ending, replacement, and the least bytes that must remain.
 const ENDINGS: [(&str, &str, usize); 16] = [

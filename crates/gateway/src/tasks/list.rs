@@ -213,7 +213,7 @@ impl Page<'_> {
 }
 
 fn entries(result: &Json) -> Vec<Json> {
-    let list = result.get(MEMBER).unwrap_or_else(Json::null);
+    let list = result.get(MEMBER).unwrap_or_default();
     list.items().collect()
 }
 

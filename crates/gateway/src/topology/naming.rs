@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use fanlight_canonical::Rewritten;
-use fanlight_canonical::rights::{NameForm, label};
+use fanlight_canonical::rights::{NameForm, unique_label};
 use fanlight_protocol::json::{Json, quote};
 
 use super::alias;
@@ -85,16 +85,7 @@ impl VisibleName {
 pub fn namings(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<Naming> {
     let mut labels: Vec<String> = Vec::with_capacity(backends.len());
     for (name, _) in backends {
-        let plain = label(name);
-        // Names that differ only in characters that labels lack still get different labels.
-        let unique = (1..).map(|n| {
-            if n == 1 {
-                plain.clone()
-            } else {
-                format!("{plain}-{n}")
-            }
-        });
-        labels.extend(unique.into_iter().find(|label| !labels.contains(label)));
+        labels.push(unique_label(name, &labels));
     }
     let has_default = policy.always || backends.len() > 1;
     let alias_labels = alias::labels(backends.iter().map(|(name, _)| *name));

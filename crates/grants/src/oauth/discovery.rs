@@ -24,7 +24,7 @@ pub struct ProtectedResource {
     pub scopes_supported: Option<Vec<String>>,
     /// Whether the server accepts only tokens that are bound to a key (RFC 9728, 2).
     #[serde(default)]
-    pub dpop_bound_access_tokens_required: bool,
+    dpop_bound_access_tokens_required: bool,
 }
 
 /// A server's authorization server, and the parameters for requesting tokens.

@@ -2,13 +2,13 @@
 //! (RFC 9449).
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use fanlight_config::settings::Secret;
+use fanlight_protocol::epoch;
 use http::{HeaderName, HeaderValue, Method};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -17,7 +17,7 @@ use url::Url;
 
 use crate::oauth::error::OAuthError;
 use crate::oauth::random;
-use crate::oauth::signing_key::{seconds_of, sign};
+use crate::oauth::signing_key::sign;
 
 /// The header field with a proof.
 pub const PROOF: HeaderName = HeaderName::from_static("dpop");
@@ -98,7 +98,7 @@ impl ProofKey {
             jti: random::text()?,
             htm: request.method.as_str(),
             htu: url.as_str(),
-            iat: seconds_of(SystemTime::now()),
+            iat: epoch::seconds(),
             ath: token
                 .map(|token| URL_SAFE_NO_PAD.encode(digest(&SHA256, token.expose().as_bytes()))),
             nonce: request.nonce,

@@ -33,7 +33,7 @@ pub struct Provider {
     pub token_endpoint_auth_methods_supported: Option<Vec<String>>,
     /// The supported kinds of grants; if absent, codes.
     #[serde(default)]
-    pub grant_types_supported: Option<Vec<String>>,
+    grant_types_supported: Option<Vec<String>>,
     /// Whether each answer through the browser names the issuer (RFC 9207).
     #[serde(default)]
     pub authorization_response_iss_parameter_supported: bool,

@@ -78,9 +78,9 @@ pub struct ClientMetadata {
     /// The URLs to which browsers are sent back.
     pub redirect_uris: Vec<String>,
     /// The kinds of grants.
-    pub grant_types: Vec<String>,
+    pub(crate) grant_types: Vec<String>,
     /// The kinds of answers from the authorization endpoint.
-    pub response_types: Vec<String>,
+    pub(crate) response_types: Vec<String>,
     /// The authentication method at the token endpoint.
     pub token_endpoint_auth_method: String,
     /// `native` or `web`, which determines the accepted redirect URLs.
@@ -93,7 +93,7 @@ pub struct ClientMetadata {
     pub jwks_uri: Option<String>,
     /// The algorithm of its assertions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token_endpoint_auth_signing_alg: Option<String>,
+    pub(crate) token_endpoint_auth_signing_alg: Option<String>,
 }
 
 impl ClientMetadata {

@@ -1,9 +1,10 @@
 //! The key with which a client signs assertions that identify it (RFC 7523).
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fanlight_config::settings::Secret;
+use fanlight_protocol::epoch;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde::Serialize;
@@ -94,7 +95,7 @@ impl SigningKey {
         client_id: &str,
         issuer: &str,
     ) -> Result<Secret, OAuthError> {
-        let now = seconds_of(SystemTime::now());
+        let now = epoch::seconds();
         let exp = now + LIFETIME.as_secs();
         let claims = ClientClaims {
             iss: client_id,
@@ -106,11 +107,6 @@ impl SigningKey {
         };
         sign(&Header::new(self.algorithm), &claims, &self.key)
     }
-}
-
-pub(crate) fn seconds_of(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs())
 }
 
 pub(crate) fn sign(

@@ -12,10 +12,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_canonical::identity::{Identity, Source};
-use fanlight_credentials::{Credentials, Denial, PageRequest};
+use fanlight_credentials::{Credentials, Denial, PageRequest, cookies};
 use fanlight_protocol::seal::Seal;
 use http::HeaderValue;
-use http::header::{AUTHORIZATION, COOKIE, FORWARDED, HOST};
+use http::header::{AUTHORIZATION, FORWARDED, HOST};
 use parking_lot::Mutex;
 use url::{Host, Url};
 
@@ -189,19 +189,7 @@ impl<'a> Browser<'a> {
     /// may have set one.
     pub(super) fn cookie(&self, cookie: Cookie) -> Option<&'a str> {
         let name = self.name(cookie);
-        let texts = self
-            .request
-            .head
-            .headers
-            .get_all(COOKIE)
-            .iter()
-            .filter_map(|value| value.to_str().ok());
-        let pairs = texts
-            .flat_map(|text| text.split(';'))
-            .filter_map(|pair| pair.trim().split_once('='));
-        let mut values = pairs
-            .filter(|(known, _)| *known == name)
-            .map(|(_, value)| value);
+        let mut values = cookies(&self.request.head.headers, &name);
         values.next().filter(|_| values.next().is_none())
     }
 

@@ -12,6 +12,7 @@ use fanlight_canonical::identity::{Identity, Source};
 use fanlight_config::settings::Secret;
 use fanlight_credentials::Denial;
 use fanlight_fair::Reservation;
+use fanlight_protocol::epoch;
 use http::Response;
 use serde::{Deserialize, Serialize};
 
@@ -219,7 +220,7 @@ impl Visit<'_> {
             .seal
             .open_for(sealed, &self.browser.bound(ATTEMPT))?;
         let attempt: Attempt = serde_json::from_slice(&text).ok()?;
-        let now = seconds(SystemTime::now());
+        let now = epoch::seconds();
         let is_good = now < attempt.expires
             && self
                 .pages

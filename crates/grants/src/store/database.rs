@@ -6,8 +6,9 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
+use fanlight_protocol::epoch;
 use redb::backends::FileBackend;
 use redb::{
     Builder, ConcurrencyMode, DatabaseError, ReadableDatabase as _, ReadableTable,
@@ -219,7 +220,7 @@ fn put(
 ) -> Result<(), StoreError> {
     let bytes = encode(kind, entry)?;
     if kind == Kind::SignIn || (kind == Kind::Lists && table.len()? >= kind.most()) {
-        let now = seconds(SystemTime::now());
+        let now = epoch::seconds();
         table.retain(|_, value| {
             decode(value).is_ok_and(|entry| entry.expires.is_none_or(|expires| expires > now))
         })?;
@@ -308,7 +309,7 @@ fn set_aside(folder: &Folder, problem: &str) -> Result<Database, StoreError> {
     let path = folder.path().join(FILE);
     let aside: PathBuf = folder
         .path()
-        .join(format!("{SET_ASIDE}{}.redb", seconds(SystemTime::now())));
+        .join(format!("{SET_ASIDE}{}.redb", epoch::seconds()));
     std::fs::rename(&path, &aside).map_err(|error| StoreError::File(error.to_string()))?;
     error!(
         file = %path.display(), moved_to = %aside.display(), problem,
@@ -320,9 +321,7 @@ fn set_aside(folder: &Folder, problem: &str) -> Result<Database, StoreError> {
 
 /// A time in seconds since 1970.
 pub(crate) fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH)
-        .map(|since| since.as_secs())
-        .unwrap_or_default()
+    epoch::since(time).as_secs()
 }
 
 #[cfg(test)]
@@ -333,7 +332,7 @@ mod tests {
 
     #[test]
     fn oldest_entry_of_who_has_most_gives_way_where_there_are_too_many() {
-        let soon = seconds(SystemTime::now()) + 600;
+        let soon = epoch::seconds() + 600;
         let entry = |expires| Entry {
             issuer: String::new(),
             principal: String::new(),

@@ -11,10 +11,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
+use fanlight_protocol::epoch;
 use fanlight_protocol::seal::{Keys, Seal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -93,7 +94,7 @@ impl Owner {
 
     /// The context that a record is sealed for: its owner and subject, and the owner's epoch.
     fn bound(&self, kind: Kind, issuer: &str, epoch: u64) -> Vec<u8> {
-        let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes();
+        let length = |bytes: &[u8]| (bytes.len() as u64).to_be_bytes();
         let (kind, server) = (kind.as_str().as_bytes(), self.server.as_bytes());
         let parts = [kind, &self.principal, server, issuer.as_bytes()];
         parts
@@ -448,7 +449,7 @@ impl Store {
     ) -> Result<Leased<T>, StoreError> {
         let epoch = self.epoch(T::KIND, &owner.name()).await?;
         let now = match &self.0.place {
-            Place::File { .. } => seconds(SystemTime::now()),
+            Place::File { .. } => epoch::seconds(),
             Place::Common(entries) => entries.now(T::KIND, &owner.name()).await?,
         };
         let lease = Lease {

@@ -6,6 +6,7 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Mutex;
 
+use fanlight_protocol::epoch;
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -343,7 +344,7 @@ async fn useless_records_make_room() {
 async fn one_user_takes_no_place_of_others_sign_ins() {
     let folder = TempDir::new().unwrap();
     let store = open(&folder, &[1]);
-    let (most, soon) = (Kind::SignIn.most_of_one(), seconds(SystemTime::now()) + 600);
+    let (most, soon) = (Kind::SignIn.most_of_one(), epoch::seconds() + 600);
     let begun = |expires| {
         Begun(Note {
             expires: Some(expires),

@@ -197,6 +197,11 @@ impl Json {
         self.value().as_str()
     }
 
+    /// [`as_str`](Self::as_str) as an owned text.
+    pub fn to_str(&self) -> Option<String> {
+        self.as_str().map(Cow::into_owned)
+    }
+
     /// Whether this is the string `text`, whatever escapes it contains.
     pub fn is_str(&self, text: &str) -> bool {
         self.value().is_str(text)
@@ -393,6 +398,13 @@ impl fmt::Debug for Json {
             Some((cut, _)) => write!(f, "{}… ({} bytes)", &text[..cut], text.len()),
             None => f.write_str(text),
         }
+    }
+}
+
+/// `null`.
+impl Default for Json {
+    fn default() -> Self {
+        Self::null()
     }
 }
 

@@ -42,7 +42,7 @@ impl Lines {
     /// The next line; `None` at the end.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
         self.buffer.clear();
-        let most = u64::try_from(LONGEST).unwrap_or(u64::MAX);
+        let most = LONGEST as u64;
         io::Read::take(&mut self.reader, most).read_until(b'\n', &mut self.buffer)?;
         if self.buffer.is_empty() {
             return Ok(None);

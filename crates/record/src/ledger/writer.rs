@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use data_encoding::HEXLOWER;
-use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, epoch};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
@@ -329,7 +329,7 @@ impl Writer {
         let key = key(&files.key())?;
         let mut continued = Continued::of(&files.current())?;
         if continued.is_damaged {
-            let aside = files.set_aside(seconds_now());
+            let aside = files.set_aside(epoch::seconds());
             fs::rename(files.current(), &aside)?;
             error!(file = %aside.display(), "the audit log was damaged; its file is set aside, and a new one begins");
             file = files::open(&files.current())?;
@@ -404,7 +404,7 @@ impl Writer {
         let mut room = most.checked_sub(self.length).filter(|room| *room > 0);
         let room = room.get_or_insert(most);
         let fitting = batch.iter().take_while(|(entry, _)| {
-            let size = u64::try_from(entry.size()).unwrap_or(u64::MAX);
+            let size = entry.size() as u64;
             let left = room.checked_sub(size);
             *room = left.unwrap_or_default();
             left.is_some()
@@ -420,7 +420,7 @@ impl Writer {
             .fetch_sub(bytes, Ordering::Relaxed);
         let is_waited_for = batch.iter().any(|(_, done)| done.is_some());
         let outcome = written.and_then(|()| if is_waited_for { self.sync() } else { Ok(()) });
-        let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        let count = batch.len() as u64;
         match &outcome {
             Ok(()) => drop(self.shared.written.fetch_add(count, Ordering::Relaxed)),
             Err(error) => {
@@ -481,7 +481,7 @@ impl Writer {
                 let whole = block.strip_suffix('\n').unwrap_or(block);
                 chain.close(BlockHash::of(whole.as_bytes()));
                 self.chain = chain;
-                self.length += u64::try_from(block.len()).unwrap_or(u64::MAX);
+                self.length += block.len() as u64;
                 self.is_unsynced = true;
                 Ok(())
             }
@@ -617,7 +617,7 @@ impl Writer {
             None => {
                 let kept = fs::read(&path)?;
                 let end = end_of_notes(&kept);
-                file.set_len(u64::try_from(end).unwrap_or(u64::MAX))?;
+                file.set_len(end as u64)?;
                 notes(&String::from_utf8_lossy(
                     kept.get(..end).unwrap_or_default(),
                 ))
@@ -724,7 +724,7 @@ impl Continued {
                 }
             }
             continued.chain.lines += 1;
-            continued.length += u64::try_from(line.text.len()).unwrap_or(u64::MAX) + 1;
+            continued.length += line.text.len() as u64 + 1;
         }
         block
             .into_iter()
@@ -765,12 +765,6 @@ fn key(path: &Path) -> io::Result<CheckpointKey> {
     }
 }
 
-fn seconds_now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
-}
-
 fn day_now() -> u64 {
-    seconds_now() / 86_400
+    epoch::seconds() / 86_400
 }

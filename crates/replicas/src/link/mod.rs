@@ -313,7 +313,7 @@ fanlight_protocol::opaque!(Link, LinkTls);
 /// The first DNS name in the first certificate of `pem`, which all replicas' certificates share.
 /// `None` if it has none or one with a wildcard: each replica's certificate is then for its
 /// address.
-pub(crate) fn dns_name(pem: &[u8]) -> Option<String> {
+fn dns_name(pem: &[u8]) -> Option<String> {
     let pem = Pem::iter_from_buffer(pem)
         .filter_map(Result::ok)
         .find(|pem| pem.label == "CERTIFICATE")?;

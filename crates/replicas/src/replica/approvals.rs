@@ -4,15 +4,15 @@
 //! are sealed, so that write access to Valkey is not enough to approve a call.
 
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use fanlight_canonical::identity::Principal;
 use fanlight_gateway::approvals::{
     ApprovalLimits, Approver, ApproverRule, CallToApprove, CommonAnswer, CommonApprovals,
     CommonAsked, NotAsked, NotDecided, OpenQuestion, Pending, Question, Status,
 };
-use fanlight_protocol::Json;
 use fanlight_protocol::seal::Seal;
+use fanlight_protocol::{Json, epoch};
 use serde::{Deserialize, Serialize};
 
 use super::{CLOCKS, NESTING, digest, millis};
@@ -309,7 +309,7 @@ impl ApprovalsInCommon {
             text: question.text.to_string(),
             client: question.client.to_string(),
             by_another: question.approver == ApproverRule::Other,
-            asked: now(),
+            asked: epoch::seconds(),
         };
         self.seal
             .seal_for(&serde_json::to_vec(&written).ok()?, call_digest.as_bytes())
@@ -381,7 +381,10 @@ impl ApprovalsInCommon {
         name: &str,
         lifetime: Duration,
     ) -> Option<String> {
-        let text = format!("{} {name}", now().saturating_add(lifetime.as_secs()));
+        let text = format!(
+            "{} {name}",
+            epoch::seconds().saturating_add(lifetime.as_secs())
+        );
         self.seal.seal_for(
             text.as_bytes(),
             format!("{id} {call_digest} {word}").as_bytes(),
@@ -399,7 +402,7 @@ impl ApprovalsInCommon {
             .parse::<u64>()
             .ok()?
             .saturating_add(CLOCKS.as_secs())
-            >= now())
+            >= epoch::seconds())
         .then(|| name.to_owned())
     }
 
@@ -647,14 +650,6 @@ fn digest_of_state(state: &Json) -> String {
     }
 }
 
-/// Seconds since 1970.
-fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
-}
-
 fanlight_protocol::opaque!(ApprovalsInCommon);
 
 #[cfg(test)]
@@ -688,11 +683,11 @@ mod tests {
         // The clock of another replica may be a little behind.
         assert!(is_said(&sealed(&format!(
             "{} ann",
-            now() - CLOCKS.as_secs() / 2
+            epoch::seconds() - CLOCKS.as_secs() / 2
         ))));
         assert!(!is_said(&sealed(&format!(
             "{} ann",
-            now() - 2 * CLOCKS.as_secs()
+            epoch::seconds() - 2 * CLOCKS.as_secs()
         ))));
         assert!(!is_said(&sealed("ann")), "without a time");
     }

@@ -2,10 +2,11 @@
 //! are sealed before they get here.
 
 use std::sync::LazyLock;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
+use fanlight_protocol::epoch;
 use futures_util::future::try_join_all;
 
 use crate::{Script, ScriptInvocation, Shared, SharedError};
@@ -260,11 +261,7 @@ impl CommonEntries for GrantsInCommon {
 
     /// The current second, so that another replica's change is noticed after a second.
     fn stamp(&self) -> Stamp {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs();
-        UNIX_EPOCH.checked_add(Duration::from_secs(now))
+        UNIX_EPOCH.checked_add(Duration::from_secs(epoch::seconds()))
     }
 
     fn is_away(&self) -> bool {

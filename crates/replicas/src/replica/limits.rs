@@ -181,7 +181,7 @@ impl Drop for Taken<'_> {
 
 /// The time that one request takes, in microseconds.
 fn part_of(limit: &CommonLimit) -> u64 {
-    (micros(limit.per) / u64::try_from(limit.most).unwrap_or(u64::MAX).max(1)).max(1)
+    (micros(limit.per) / (limit.most as u64).max(1)).max(1)
 }
 
 fn micros(time: Duration) -> u64 {

@@ -240,7 +240,7 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
 fn digest(parts: &[&[u8]]) -> String {
     let mut context = Context::new(&SHA256);
     for part in parts {
-        context.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        context.update(&(part.len() as u64).to_be_bytes());
         context.update(part);
     }
     HEXLOWER.encode(context.finish().as_ref())

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::{Script, Shared};
+use fanlight_protocol::epoch;
 use fanlight_protocol::seal::{Keys, Seal};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -92,9 +93,8 @@ impl Switches {
     /// Announces a switched server to the others, now or when Valkey is back.
     pub async fn tell(&mut self, server: &str, is_on: bool) {
         let after = self.known.get(server).map_or(0, |known| known.number + 1);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let switch = Switch {
-            number: millis(now.unwrap_or_default()).max(after),
+            number: millis(epoch::now()).max(after),
             is_on,
             is_own: true,
             is_told: false,

@@ -1,9 +1,10 @@
 //! The operators' view of replicas.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use fanlight_admin::{ReplicaView, ReplicasView, ValkeyView};
-use fanlight_telemetry::metrics::{Family, FamilyInfo, Shape, Values};
+use fanlight_protocol::epoch;
+use fanlight_telemetry::metrics::{Family, FamilyInfo};
 
 use super::Replicas;
 use crate::Member;
@@ -26,53 +27,32 @@ impl fanlight_admin::Replicas for Replicas {
     fn metrics(&self) -> Vec<Family> {
         let report = self.shared.report();
         let requests = [("answered", report.answered), ("failed", report.failed)];
-        let requests =
-            requests.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], value(count)));
-        let members = u64::try_from(self.membership.members().len()).unwrap_or(u64::MAX);
         vec![
-            Family {
-                info: &CONNECTED,
-                points: vec![(Vec::new(), value(u64::from(report.trouble.is_none())))],
-            },
-            Family {
-                info: &REQUESTS,
-                points: requests.into(),
-            },
-            Family {
-                info: &MEMBERS,
-                points: vec![(Vec::new(), value(members))],
-            },
+            CONNECTED.of(report.trouble.is_none().into()),
+            REQUESTS.with(requests.map(|(outcome, count)| ([outcome], count))),
+            MEMBERS.of(self.membership.members().len() as u64),
         ]
     }
 }
 
-const CONNECTED: FamilyInfo = FamilyInfo {
-    name: "fanlight.valkey.connected",
-    unit: "1",
-    help: "Whether Valkey can be reached.",
-    shape: Shape::Gauge,
-    labels: &[],
-};
+const CONNECTED: FamilyInfo = FamilyInfo::gauge(
+    "fanlight.valkey.connected",
+    "1",
+    "Whether Valkey can be reached.",
+);
 
-const REQUESTS: FamilyInfo = FamilyInfo {
-    name: "fanlight.valkey.requests",
-    unit: "{request}",
-    help: "Requests to Valkey.",
-    shape: Shape::Counter,
-    labels: &["outcome"],
-};
+const REQUESTS: FamilyInfo = FamilyInfo::counter(
+    "fanlight.valkey.requests",
+    "{request}",
+    "Requests to Valkey.",
+    &["outcome"],
+);
 
-const MEMBERS: FamilyInfo = FamilyInfo {
-    name: "fanlight.replicas",
-    unit: "{replica}",
-    help: "Live replicas, as last seen.",
-    shape: Shape::Gauge,
-    labels: &[],
-};
-
-fn value(count: u64) -> Values {
-    Values::Integer(i64::try_from(count).unwrap_or(i64::MAX))
-}
+const MEMBERS: FamilyInfo = FamilyInfo::gauge(
+    "fanlight.replicas",
+    "{replica}",
+    "Live replicas, as last seen.",
+);
 
 fn replica(member: &Member) -> ReplicaView {
     ReplicaView {
@@ -87,8 +67,5 @@ fn replica(member: &Member) -> ReplicaView {
 }
 
 fn millis(at: SystemTime) -> f64 {
-    at.duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs_f64()
-        * 1000.0
+    epoch::since(at).as_secs_f64() * 1000.0
 }

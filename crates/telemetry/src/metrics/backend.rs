@@ -8,49 +8,29 @@ use parking_lot::RwLock;
 use super::family::{Point, label};
 use super::{directions, points, total};
 
-/// The direction of bytes, seen from Fanlight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// To Fanlight.
-    Receive,
-    /// From Fanlight.
-    Transmit,
-}
-
-impl Direction {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Receive => "receive",
-            Self::Transmit => "transmit",
-        }
+fanlight_protocol::named! {
+    /// The direction of bytes, seen from Fanlight.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Direction {
+        /// To Fanlight.
+        Receive = "receive",
+        /// From Fanlight.
+        Transmit = "transmit",
     }
 }
 
-/// The result of a copied request that went to a mirror.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MirrorOutcome {
-    /// The mirror gave the same answer.
-    Same,
-    /// The mirror gave a different answer.
-    Different,
-    /// The mirror did not answer.
-    Failed,
-    /// The copy was not sent, because too many copies were under way or because it was too large.
-    Dropped,
-}
-
-impl MirrorOutcome {
-    /// All results. A counter's index is the position of its result.
-    pub const ALL: [Self; 4] = [Self::Same, Self::Different, Self::Failed, Self::Dropped];
-
-    /// The name of the result for operators.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Same => "same",
-            Self::Different => "different",
-            Self::Failed => "failed",
-            Self::Dropped => "dropped",
-        }
+fanlight_protocol::named! {
+    /// The result of a copied request that went to a mirror.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum MirrorOutcome {
+        /// The mirror gave the same answer.
+        Same = "same",
+        /// The mirror gave a different answer.
+        Different = "different",
+        /// The mirror did not answer.
+        Failed = "failed",
+        /// The copy was not sent, because too many copies were under way or because it was too large.
+        Dropped = "dropped",
     }
 }
 

@@ -42,28 +42,18 @@ pub mod label {
     pub const OVERFLOW: &str = "otel.metric.overflow";
 }
 
-/// The kind of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// The number of values, their sum, and their distribution.
-    Histogram,
-    /// A sum that only grows.
-    Counter,
-    /// A sum that grows and shrinks.
-    UpDownCounter,
-    /// A state at one moment.
-    Gauge,
-}
-
-impl Shape {
-    /// The name of the instrument in OpenTelemetry.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Histogram => "histogram",
-            Self::Counter => "counter",
-            Self::UpDownCounter => "updowncounter",
-            Self::Gauge => "gauge",
-        }
+fanlight_protocol::named! {
+    /// The kind of a metric.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Shape {
+        /// The number of values, their sum, and their distribution.
+        Histogram = "histogram",
+        /// A sum that only grows.
+        Counter = "counter",
+        /// A sum that grows and shrinks.
+        UpDownCounter = "updowncounter",
+        /// A state at one moment.
+        Gauge = "gauge",
     }
 }
 
@@ -80,6 +70,54 @@ pub struct FamilyInfo {
     pub shape: Shape,
     /// The labels that the metric can have.
     pub labels: &'static [&'static str],
+}
+
+impl FamilyInfo {
+    /// A counter.
+    pub const fn counter(
+        name: &'static str,
+        unit: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        let shape = Shape::Counter;
+        Self {
+            name,
+            unit,
+            help,
+            shape,
+            labels,
+        }
+    }
+
+    /// A gauge without labels.
+    pub const fn gauge(name: &'static str, unit: &'static str, help: &'static str) -> Self {
+        Self {
+            shape: Shape::Gauge,
+            ..Self::counter(name, unit, help, &[])
+        }
+    }
+
+    /// The metric with these values, each with the text of every label.
+    pub fn with<const N: usize, T: Into<String>>(
+        &'static self,
+        values: impl IntoIterator<Item = ([T; N], u64)>,
+    ) -> Family {
+        let point = |(texts, count): ([T; N], u64)| {
+            let labels = self.labels.iter().copied().zip(texts.map(T::into));
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            (labels.collect(), Values::Integer(count))
+        };
+        Family {
+            info: self,
+            points: values.into_iter().map(point).collect(),
+        }
+    }
+
+    /// The metric with this value, without labels.
+    pub fn of(&'static self, value: u64) -> Family {
+        self.with([([""; 0], value)])
+    }
 }
 
 const CLIENT_OPERATION: &[&str] = &[

@@ -26,9 +26,9 @@ mod tools;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use fanlight_protocol::{Method, Revision};
+use fanlight_protocol::{Method, Revision, epoch};
 use opentelemetry_sdk::Resource;
 use parking_lot::RwLock;
 
@@ -66,26 +66,16 @@ impl Default for MetricLimits {
     }
 }
 
-/// Why a span was not delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropReason {
-    /// A queue was full.
-    QueueFull,
-    /// The collector did not accept it.
-    ExportFailed,
-    /// It could not be written to the file or the terminal.
-    WriteFailed,
-}
-
-impl DropReason {
-    const ALL: [Self; 3] = [Self::QueueFull, Self::ExportFailed, Self::WriteFailed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::ExportFailed => "export_failed",
-            Self::WriteFailed => "write_failed",
-        }
+fanlight_protocol::named! {
+    /// Why a span was not delivered.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum DropReason {
+        /// A queue was full.
+        QueueFull = "queue_full",
+        /// The collector did not accept it.
+        ExportFailed = "export_failed",
+        /// It could not be written to the file or the terminal.
+        WriteFailed = "write_failed",
     }
 }
 
@@ -245,10 +235,7 @@ impl Metrics {
 
     /// Records that the configuration was read and is valid. Its generation is now in force.
     pub fn configuration_read(&self, generation: u64) {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs();
+        let now = epoch::seconds();
         self.configuration.is_usable.store(1, Ordering::Relaxed);
         self.configuration
             .read_at

@@ -4,42 +4,24 @@ use fanlight_protocol::code;
 
 use crate::error_type::ErrorType;
 
-/// How a trace has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraceOutcome {
-    /// It ended without an error.
-    Ok,
-    /// The result of a tool has `isError`.
-    ToolError,
-    /// It ended with a JSON-RPC error, or with a message that could not be used.
-    ProtocolError,
-    /// The client or an operator cancelled it, or the client left.
-    Cancelled,
-    /// It failed for another reason: no connection, no answer, or a limit.
-    Failed,
+fanlight_protocol::named! {
+    /// How a trace has ended.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum TraceOutcome {
+        /// It ended without an error.
+        Ok = "ok",
+        /// The result of a tool has `isError`.
+        ToolError = "tool_error",
+        /// It ended with a JSON-RPC error, or with a message that could not be used.
+        ProtocolError = "protocol_error",
+        /// The client or an operator cancelled it, or the client left.
+        Cancelled = "cancelled",
+        /// It failed for another reason: no connection, no answer, or a limit.
+        Failed = "failed",
+    }
 }
 
 impl TraceOutcome {
-    /// Every outcome.
-    pub const ALL: [Self; 5] = [
-        Self::Ok,
-        Self::ToolError,
-        Self::ProtocolError,
-        Self::Cancelled,
-        Self::Failed,
-    ];
-
-    /// The name of the outcome in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::ToolError => "tool_error",
-            Self::ProtocolError => "protocol_error",
-            Self::Cancelled => "cancelled",
-            Self::Failed => "failed",
-        }
-    }
-
     /// The outcome with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL
@@ -68,30 +50,20 @@ impl TraceOutcome {
     }
 }
 
-/// The side that has to change something about a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The client: the request is wrong, or was cancelled.
-    Client,
-    /// The gateway: a policy, a limit or a pin refused the request.
-    Gateway,
-    /// The server: an error, no answer in time, or no connection.
-    Server,
+fanlight_protocol::named! {
+    /// The side that has to change something about a failure.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Side {
+        /// The client: the request is wrong, or was cancelled.
+        Client = "client",
+        /// The gateway: a policy, a limit or a pin refused the request.
+        Gateway = "gateway",
+        /// The server: an error, no answer in time, or no connection.
+        Server = "server",
+    }
 }
 
 impl Side {
-    /// Every side.
-    pub const ALL: [Self; 3] = [Self::Client, Self::Gateway, Self::Server];
-
-    /// The name of the side in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Gateway => "gateway",
-            Self::Server => "server",
-        }
-    }
-
     /// The side of a failure that no gate has caused. `at_server` is whether a server's answer, or
     /// the lack of one, has the failure, too.
     pub(super) fn of(error: ErrorType, at_server: bool) -> Self {

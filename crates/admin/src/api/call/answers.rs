@@ -1,18 +1,14 @@
 //! `/api/call/answer` and `/api/call/cancel`: an operator's input during an attended call.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use fanlight_protocol::Json;
-use fanlight_protocol::json::DEFAULT_NESTING;
 use http::HeaderMap;
 
 use super::running::Owner;
-use crate::Admin;
-use crate::access::require_json;
+use crate::AdminState;
 use crate::api::Answer;
-use crate::api::body::read;
+use crate::api::body::read_json;
 use crate::operator::Operator;
 use crate::reply::{Refusal, answer};
 
@@ -26,7 +22,7 @@ answers! {
 
 /// Answers a question of the server.
 pub(crate) async fn give(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     headers: HeaderMap,
     body: Body,
@@ -57,7 +53,7 @@ pub(crate) async fn give(
 
 /// Cancels a call.
 pub(crate) async fn cancel(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     headers: HeaderMap,
     body: Body,
@@ -71,21 +67,9 @@ pub(crate) async fn cancel(
     Ok(answer(&CallChanged { done: "cancel" }))
 }
 
-async fn read_json(admin: &Admin, headers: &HeaderMap, body: Body) -> Result<Json, Refusal> {
-    require_json(headers)?;
-    let now = admin.now();
-    let text = read(body, &now.settings).await?;
-    Json::parse(text, DEFAULT_NESTING)
-        .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))
-}
-
 fn call_of(body: &Json) -> Result<String, Refusal> {
-    let id = body.get("call");
-    let id = id
-        .as_ref()
-        .and_then(Json::as_str)
-        .ok_or_else(|| Refusal::bad_request("`call` must be the id of a call"))?;
-    Ok(id.into_owned())
+    let id = body.text_at("call");
+    id.ok_or_else(|| Refusal::bad_request("`call` must be the id of a call"))
 }
 
 /// Whether a result is an `ElicitResult` (2025-11-25 and 2026-07-28 client/elicitation, Response

@@ -20,14 +20,13 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _, unfold};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
-use tokio_util::sync::CancellationToken;
 
 use super::OperatorCall;
 use super::capabilities::MissingCapabilities;
 use super::running::{NotBegun, Owner, RunningCall};
 use super::traced::{self, TracedCall};
 use crate::Admin;
-use crate::api::stream::{self, event};
+use crate::api::stream::{self, Watch, event};
 use crate::operator::Operator;
 use crate::reply::Refusal;
 use crate::values::{millis, to_json};
@@ -64,12 +63,8 @@ pub(super) fn answer(
         })?;
     let (events, receiver) = mpsc::channel(QUEUE);
     let traced = TracedCall::begin(&admin.subject, &call);
-    let (admin, disallowed, cancelled) = (
-        Arc::clone(admin),
-        now.ended.clone(),
-        running.cancelled.clone(),
-    );
-    let shutdown = admin.shutdown.clone();
+    let watch = Watch::new(admin, &now, operator);
+    let (admin, cancelled) = (Arc::clone(admin), running.cancelled.clone());
     tokio::spawn(async move {
         let scope = traced.parent();
         let closed = events.clone();
@@ -77,7 +72,7 @@ pub(super) fn answer(
         tokio::select! {
             biased;
             () = closed.closed() => {}
-            () = ended(&operator, &disallowed, &shutdown) => {}
+            _ = watch.ended() => {}
             () = cancelled.cancelled() => {}
             () = traced::cancelled(&scope) => {}
             () = scope.scope(attended.run(call)) => return,
@@ -89,15 +84,6 @@ pub(super) fn answer(
         Some((receiver.recv().await?, receiver))
     });
     Ok(stream::response(&now, events))
-}
-
-/// Waits until the operator may no longer attend the call.
-async fn ended(operator: &Operator, disallowed: &CancellationToken, shutdown: &CancellationToken) {
-    tokio::select! {
-        () = operator.ended() => {}
-        () = disallowed.cancelled() => {}
-        () = shutdown.cancelled() => {}
-    }
 }
 
 /// A call, with everything needed to show it to its operator.

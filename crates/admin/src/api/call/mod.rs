@@ -10,8 +10,6 @@ mod refusals;
 mod running;
 mod traced;
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use bytes::Bytes;
@@ -25,7 +23,7 @@ use http::header::ACCEPT;
 use super::Answer;
 use super::body::read;
 use super::endpoints::endpoint_at;
-use crate::Admin;
+use crate::AdminState;
 use crate::Subject;
 use crate::access::{About, require_json};
 use crate::operator::Operator;
@@ -47,7 +45,7 @@ struct OperatorCall {
 
 /// Makes the call that the body names.
 pub(super) async fn answer(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     headers: HeaderMap,
     body: Body,
@@ -69,12 +67,11 @@ pub(super) async fn answer(
         endpoint,
         received,
     };
-    let mut response = match accepts_events(&headers) {
+    let response = match accepts_events(&headers) {
         true => attended::answer(&admin, operator, call)?,
         false => json(unattended(&admin.subject, call).await),
     };
-    response.extensions_mut().insert(about);
-    Ok(response)
+    Ok(about.with(response))
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {
@@ -141,11 +138,7 @@ fn parse(text: Bytes) -> Result<Request, Refusal> {
     let bad = Refusal::bad_request;
     let body = Json::parse(text, DEFAULT_NESTING)
         .map_err(|error| bad(format!("the body is not JSON: {error}")))?;
-    let method = body
-        .get("method")
-        .as_ref()
-        .and_then(Json::as_str)
-        .map(|name| Method::from_name(&name));
+    let method = body.text_at("method").map(|name| Method::from_name(&name));
     let (method, key) = match method {
         Some(method @ (Method::CallTool | Method::GetPrompt)) => (method, "name"),
         Some(method @ Method::ReadResource) => (method, "uri"),
@@ -155,11 +148,7 @@ fn parse(text: Bytes) -> Result<Request, Refusal> {
             ));
         }
     };
-    let params = body.get("params").filter(|params| {
-        params
-            .get(key)
-            .is_some_and(|named| named.as_str().is_some())
-    });
+    let params = body.get("params").filter(|it| it.text_at(key).is_some());
     let params =
         params.ok_or_else(|| bad(format!("`params` must be an object with a string `{key}`")))?;
     let endpoint = match body.get("endpoint") {

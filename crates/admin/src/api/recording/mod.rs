@@ -20,11 +20,12 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-use super::{Answer, body, stream, traces};
-use crate::Admin;
+use super::stream::Watch;
+use super::{Answer, body, traces};
 use crate::access::{About, require_json};
 use crate::operator::Operator;
 use crate::reply::{self, Refusal};
+use crate::{Admin, AdminState};
 use running::Running;
 
 /// The size of a recording if the request names none, and the largest one, in bytes.
@@ -55,7 +56,7 @@ struct Asked {
 
 /// Records until the client disconnects, or a limit is reached.
 pub(crate) async fn answer(
-    State(admin): State<Arc<Admin>>,
+    State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     headers: http::HeaderMap,
     body: Body,
@@ -73,7 +74,7 @@ pub(crate) async fn answer(
     let tap = admin.subject.telemetry.tap().cloned();
     let tap =
         tap.ok_or_else(|| Refusal::unavailable("this gateway has no telemetry to record with"))?;
-    let permit = stream::permit(&now)?;
+    let watch = Watch::follower(&admin, &now, operator)?;
     let has_endpoint = selection.endpoint.is_some();
     let captures = tap.start(selection).ok_or_else(|| {
         let message = "a recording is running already; there can be one at a time";
@@ -85,10 +86,7 @@ pub(crate) async fn answer(
         captures,
         reason: "interrupted",
         has_head: false,
-        disallowed: now.ended.clone(),
-        operator,
-        admin,
-        _permit: permit,
+        watch,
     };
     let lines = unfold(Some(running), |running| async {
         let (lines, running) = running?.next().await;
@@ -99,13 +97,12 @@ pub(crate) async fn answer(
         (CACHE_CONTROL, "no-store"),
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
-    let mut response = (headers, Body::from_stream(lines.boxed())).into_response();
-    response.extensions_mut().insert(About(about));
-    Ok(response)
+    let answer = (headers, Body::from_stream(lines.boxed())).into_response();
+    Ok(About(about).with(answer))
 }
 
 /// Ends the running recording, whose reader gets the rest and the last line.
-pub(crate) async fn end(State(admin): State<Arc<Admin>>) -> Answer {
+pub(crate) async fn end(State(admin): AdminState) -> Answer {
     if let Some(tap) = admin.subject.telemetry.tap() {
         tap.end();
     }
@@ -113,7 +110,7 @@ pub(crate) async fn end(State(admin): State<Arc<Admin>>) -> Answer {
 }
 
 /// One trace as a recording.
-pub(crate) async fn of_trace(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
+pub(crate) async fn of_trace(State(admin): AdminState, Path(id): Path<String>) -> Answer {
     let trace = traces::find(&admin, &id)?;
     let (mut scribe, batch) = trace.recorded(DEFAULT_PATH).ok_or_else(|| {
         Refusal::new(

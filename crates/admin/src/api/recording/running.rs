@@ -6,13 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_telemetry::recording::{Batch, Captures, Full, Scribe};
 use parking_lot::Mutex;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 use super::head::head;
-use crate::Admin;
-use crate::operator::Operator;
+use crate::api::stream::Watch;
 use crate::settings::event_interval;
 
 /// How long messages are collected before they are written, so that masking them wakes few threads.
@@ -27,12 +24,7 @@ pub(super) struct Running {
     /// Why it ends, unless its size or secrets are the reason.
     pub(super) reason: &'static str,
     pub(super) has_head: bool,
-    /// Cancelled when the settings that allowed the recording are replaced.
-    pub(super) disallowed: CancellationToken,
-    /// The operator who records.
-    pub(super) operator: Operator,
-    pub(super) admin: Arc<Admin>,
-    pub(super) _permit: OwnedSemaphorePermit,
+    pub(super) watch: Watch,
 }
 
 impl Running {
@@ -41,9 +33,9 @@ impl Running {
         if !self.has_head {
             self.has_head = true;
             let started = self.scribe.lock().started();
-            let head = head(&self.admin, self.captures.selection(), started).await;
+            let head = head(&self.watch.admin, self.captures.selection(), started).await;
             let mut scribe = self.scribe.lock();
-            scribe.configure(self.admin.subject.operations.configured_values());
+            scribe.configure(self.watch.admin.subject.operations.configured_values());
             let lines = scribe.head(head);
             drop(scribe);
             return (lines.into(), Some(self));
@@ -72,15 +64,13 @@ impl Running {
             sleep(COLLECT).await;
         };
         let is_disallowed = async {
-            while self.admin.is_in_force(&self.operator).await {
+            while self.watch.is_in_force().await {
                 sleep(event_interval()).await;
             }
         };
         tokio::select! {
             biased;
-            () = self.admin.shutdown.cancelled() => Some("gateway-ended"),
-            () = self.disallowed.cancelled() => Some("stopped"),
-            () = self.operator.ended() => Some("stopped"),
+            reason = self.watch.ended() => Some(reason),
             () = is_disallowed => Some("stopped"),
             () = sleep_until(self.ends) => Some("time"),
             () = arrived => None,
@@ -89,7 +79,7 @@ impl Running {
 
     /// The lines of these messages. They are masked on a thread that serves no requests.
     async fn lines(&self, batch: Batch) -> (Vec<u8>, Option<Full>) {
-        let (admin, scribe) = (Arc::clone(&self.admin), Arc::clone(&self.scribe));
+        let (admin, scribe) = (Arc::clone(&self.watch.admin), Arc::clone(&self.scribe));
         let work = tokio::task::spawn_blocking(move || {
             let mut scribe = scribe.lock();
             scribe.configure(admin.subject.operations.configured_values());

@@ -15,6 +15,7 @@ use crate::document::{Entry as Member, Node, Source, Syntax, Value};
 use crate::client_files::client::Client;
 use crate::client_files::entry::Entry;
 use crate::client_files::item::{Item, Language};
+use crate::text_file::{line_end, line_start};
 
 /// The reason why a text was not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -258,20 +259,6 @@ pub(crate) fn item(node: &Node) -> Item {
                 .map(|Member { key, value, .. }| (key.clone(), item(value))),
         ),
     }
-}
-
-/// The start of the line with this byte.
-fn line_start(text: &str, at: usize) -> usize {
-    text.get(..at)
-        .and_then(|before| before.rfind('\n'))
-        .map_or(0, |found| found + 1)
-}
-
-/// The end of the line with this byte, after its line break.
-fn line_end(text: &str, at: usize) -> usize {
-    text.get(at..)
-        .and_then(|after| after.find('\n'))
-        .map_or(text.len(), |found| at + found + 1)
 }
 
 /// The white space at the beginning of the line.

@@ -39,8 +39,8 @@ fn short_name(name: &str) -> String {
     }
 }
 
-/// The name of a variable.
-fn variable_name(text: &str) -> String {
+/// The text as the name of a variable.
+pub fn variable_name(text: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() {
             c.to_ascii_uppercase()
