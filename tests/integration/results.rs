@@ -7,10 +7,12 @@ use serde_json::Value;
 
 use crate::clients::{Client, Exchange};
 use crate::harness::{Gateway, TempFile, within};
+use crate::http_recorder::{HttpRecorder, says};
 use crate::raw_client::{
     LegacySession, legacy_request, modern_headers, modern_request, post, post_modern,
 };
 use crate::scripted::{Backend, Era, Reply, Transport};
+use crate::server_lives::text_at;
 use fanlight_testkit::signing_in::{ANN, BOB};
 
 /// The usual `results.inline`.
@@ -583,4 +585,63 @@ async fn revisions_without_links_get_none() {
             "{revision}"
         );
     }
+}
+
+#[tokio::test]
+async fn result_of_a_task_is_shortened_alike() {
+    const TIMES: &str =
+        r#""createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:30:00Z","ttl":600000"#;
+    let text = lines(3000);
+    let one = Backend::start(Era::Legacy, Transport::Http).await;
+    one.offers_tools(&["t"]);
+    one.declares(r#"{"tools":{},"tasks":{"requests":{"tools":{"call":{}}}}}"#);
+    let task = format!(r#"{{"task":{{"taskId":"t-1","status":"completed",{TIMES}}}}}"#);
+    one.on("tools/call", Reply::result(task));
+    let done = format!(r#"{{"content":[{}],"x":1.0}}"#, text_block(&text));
+    one.on("tasks/result", Reply::result(done));
+    for of_servers in [false, true] {
+        let config = config("{}", of_servers, &[&one], "");
+        let mut client = Client::start(&config, Era::Legacy, Transport::Http).await;
+        let params = r#""name":"t","arguments":{},"task":{"ttl":600000}"#;
+        let made = client.request("1", "tools/call", params, "").await;
+        let params = format!(r#""taskId":{}"#, made.member("result.task.taskId"));
+        let got = client.request("2", "tasks/result", &params, "").await;
+        assert!(got.answer.len() <= INLINE + 200, "{}", got.answer.len());
+        assert_eq!(got.member("result.x"), "1.0");
+        let uri = links(&result(&got)).remove(0);
+        assert_eq!(read(&mut client, &uri).await["text"], text);
+    }
+}
+
+#[tokio::test]
+async fn hooks_traces_and_the_audit_log_see_the_whole() {
+    let text = lines(3000);
+    let members = format!(r#""content":[{}]"#, text_block(&text));
+    let one = server(Era::Modern, Transport::Http, &members).await;
+    let hook = HttpRecorder::start(|_| says(r#"{"decision":"allow"}"#)).await;
+    let folder = TempFile::folder();
+    let state = folder.path().display();
+    let more = format!(
+        r#""stateDir":"{state}","hooks":[{{"url":"http://{}/judge","when":["result"]}}],"#,
+        hook.address
+    );
+    let config = config("{}", false, &[&one], &more);
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    let called = client.call("t").await;
+    let uri = links(&result(&called)).remove(0);
+    let judged: Value = serde_json::from_str(&hook.requests()[0].text()).unwrap();
+    assert_eq!(judged["result"]["content"][0]["text"], text);
+
+    let traces = text_at(client.gateway(), "/api/traces?tool=t&limit=1").await;
+    let traces: Value = serde_json::from_str(&traces).unwrap();
+    let id = traces["traces"][0]["traceId"].as_str().unwrap();
+    let trace = text_at(client.gateway(), &format!("/api/traces/{id}")).await;
+    assert!(trace.contains("fanlight.shortened"), "{trace}");
+    // Content has the beginning of the server's own result.
+    assert!(trace.contains("0: ") && !trace.contains(&uri), "{trace}");
+    let entries = text_at(client.gateway(), "/api/audit").await;
+    let entries: Value = serde_json::from_str(&entries).unwrap();
+    let entries = entries["entries"].as_array().unwrap();
+    let call = entries.iter().find(|entry| entry["item"] == "t").unwrap();
+    assert!(call["responseBytes"].as_u64().unwrap() > 2 * INLINE as u64);
 }

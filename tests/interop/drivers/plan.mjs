@@ -105,6 +105,7 @@ async function runStep(sdk, client, { method, params }) {
     announce: () => sdk.callTool(client, { name: params.name, arguments: params.arguments }, requestOptions),
     list: () => namesListed(client, params.kind),
     replaceFile: () => replaceFile(params),
+    inParts: () => readInParts(sdk, client, params, requestOptions),
     // An SDK without tasks calls the tool like any other.
     task: () => (sdk.runTask ? sdk.runTask(client, params, requestOptions, task) : sdk.callTool(client, params, requestOptions)),
   }[method];
@@ -126,6 +127,19 @@ function replaceFile({ file, text: content }) {
   writeFileSync(`${file}.new`, content);
   renameSync(`${file}.new`, file);
   return {};
+}
+
+/** Calls a tool whose result is shortened, and reads the text that it lacks in parts of so many bytes. */
+async function readInParts(sdk, client, { name, arguments: given, bytes }, requestOptions) {
+  const { content } = await sdk.callTool(client, { name, arguments: given }, requestOptions);
+  const { uri, size } = content.find(({ type }) => type === 'resource_link');
+  const parts = [];
+  for (let from = 0; from < size; from += bytes) {
+    const { contents: [part] } = await client.readResource({ uri: `${uri}?bytes=${from}-${from + bytes - 1}` }, options());
+    parts.push(part.text === undefined ? Buffer.from(part.blob, 'base64') : Buffer.from(part.text));
+  }
+  const line = await sdk.callTool(client, { name: 'read_result', arguments: { uri, lines: '2-2' } }, requestOptions);
+  return { text: Buffer.concat(parts).toString(), line: line.content[0].text };
 }
 
 /** The key of the entries of a list: name or URI. */

@@ -1,5 +1,6 @@
 """Driver for the Python SDK (`mcp`): both eras. Same input and output as plan.mjs."""
 
+import base64
 import json
 import sys
 from contextlib import AsyncExitStack
@@ -151,6 +152,20 @@ def replace_file(file: str, text: str) -> dict[str, Any]:
     return {}
 
 
+async def read_in_parts(client: Client, params: dict[str, Any]) -> dict[str, Any]:
+    """Calls a tool whose result is shortened, and reads the text that it lacks in parts of so many bytes."""
+    called = plain(await client.call_tool(params["name"], params["arguments"]))
+    link = next(block for block in called["content"] if block["type"] == "resource_link")
+    uri, count = link["uri"], params["bytes"]
+    whole = b""
+    for start in range(0, link["size"], count):
+        read = plain(await client.read_resource(f"{uri}?bytes={start}-{start + count - 1}"))
+        part = read["contents"][0]
+        whole += part["text"].encode() if "text" in part else base64.b64decode(part["blob"])
+    line = plain(await client.call_tool("read_result", {"uri": uri, "lines": "2-2"}))
+    return {"text": whole.decode(), "line": line["content"][0]["text"]}
+
+
 def describe_server(client: Client) -> dict[str, Any]:
     return {
         "era": "modern" if client.protocol_version == MODERN_REVISION else "legacy",
@@ -226,6 +241,8 @@ async def send(client: Client, step: dict[str, Any], progress: list[dict[str, An
             return await unwatch(client)
         case "list":
             return await names_listed(client, params["kind"])
+        case "inParts":
+            return await read_in_parts(client, params)
         case "replaceFile":
             return replace_file(params["file"], params["text"])
         case method:

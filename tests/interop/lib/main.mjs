@@ -10,6 +10,7 @@ import { install } from './install.mjs';
 import { freePort, isListening, start, stopAll, tellOfEnd, waitUntilReady } from './processes.mjs';
 import { checkMocks, checkRecordings } from './recordings.mjs';
 import { checkReloads } from './reload.mjs';
+import { checkResults } from './results.mjs';
 import { selfTest } from './self-test.mjs';
 import { EXPECTATIONS, fetchServer, HTTP_SERVERS, httpServerCommands, renewFixture, servers, servePage, writeFixture } from './servers.mjs';
 
@@ -77,7 +78,10 @@ async function main() {
     return checks;
   }
   await checkThroughFanlight(checks, selection, direct, { binary: fanlight, work, httpOnly: options.replicas });
-  if (!options.replicas) await checkMocks(checks, selection, { binary: fanlight, work, renew: () => {} });
+  if (!options.replicas) {
+    await checkMocks(checks, selection, { binary: fanlight, work, renew: () => {} });
+    await checkResults(checks, selection, { binary: fanlight, work, fixture });
+  }
   if (options.servers === undefined && !options.replicas) await checkReloads(checks, clients, all, { binary: fanlight, work });
   return checks;
 }
