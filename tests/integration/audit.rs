@@ -955,8 +955,8 @@ async fn lean_list_has_the_tools_that_clients_of_the_endpoint_have_called() {
 
 #[tokio::test]
 async fn calls_through_a_lean_list_are_counted_for_the_tool_that_ran() {
-    let audit = r#""required":true"#;
-    let scene = Scene::start(audit, "").await;
+    let required = r#""required":true"#;
+    let scene = Scene::start(required, "").await;
     let with_scopes = |scopes: &str| {
         let keys = KEYS.replace("[dev]", &format!("[dev], scopes: {scopes}"));
         fs::write(scene.folder.path().join("keys.yaml"), keys).unwrap();
@@ -968,11 +968,11 @@ async fn calls_through_a_lean_list_are_counted_for_the_tool_that_ran() {
     let search = r#""name":"find_tools","arguments":{"query":"look for zebras"}"#;
     // Whoever may not read lists learns nothing by a search either.
     with_scopes("[c]");
-    assert!(scene.reload(audit, &endpoint(r#""max":1"#)).await);
+    assert!(scene.reload(required, &endpoint(r#""max":1"#)).await);
     assert_eq!(scene.send(ANN, "tools/list", "").await.status, 403);
     assert_eq!(scene.send(ANN, "tools/call", search).await.status, 403);
     with_scopes("[c, r]");
-    assert!(scene.reload(audit, &endpoint("")).await);
+    assert!(scene.reload(required, &endpoint("")).await);
     let found = scene.call(ANN, search).await;
     assert!(found.contains(r#""name":"look""#), "{found}");
     let through = r#""name":"call_tool","arguments":{"name":"look","arguments":{}}"#;
@@ -983,11 +983,6 @@ async fn calls_through_a_lean_list_are_counted_for_the_tool_that_ran() {
     let count = |text: &str| entries.matches(text).count();
     assert!(count(r#""item":"find_tools""#) > 0, "{entries}");
     assert_eq!(count("zebras") + count("call_tool"), 0, "{entries}");
-    let (_, used) = scene.audit(&["usage"]).await;
-    let row = used.lines().find(|line| line.contains("files/look"));
-    let row = row.unwrap_or_else(|| panic!("{used}"));
-    assert!(row.split_whitespace().any(|cell| cell == "2"), "{row}");
-    assert!(!used.contains("call_tool"), "{used}");
     let suggested = fanlight()
         .args(["lean", "suggest", "--json", "--admin"])
         .arg(format!("http://{}", scene.gateway.admin))
@@ -1000,4 +995,12 @@ async fn calls_through_a_lean_list_are_counted_for_the_tool_that_ran() {
     let suggested: serde_json::Value = serde_json::from_str(&suggested).unwrap();
     let always = &suggested["configuration"]["endpoints"]["/mcp"]["lean"]["always"];
     assert_eq!(*always, serde_json::json!(["files/look"]), "{suggested}");
+
+    // The end writes what waits.
+    assert!(scene.gateway.terminate().await.success());
+    let (_, used) = audit(scene.folder.path(), &["usage"]).await;
+    let row = used.lines().find(|line| line.contains("files/look"));
+    let row = row.unwrap_or_else(|| panic!("{used}"));
+    assert!(row.split_whitespace().any(|cell| cell == "2"), "{used}");
+    assert!(!used.contains("call_tool"), "{used}");
 }

@@ -620,7 +620,8 @@ async fn hooks_traces_and_the_audit_log_see_the_whole() {
     let one = server(Era::Modern, Transport::Http, &members).await;
     let hook = HttpRecorder::start(|_| says(r#"{"decision":"allow"}"#)).await;
     let folder = TempFile::folder();
-    let state = folder.path().display();
+    let state = folder.path().join("state");
+    let state = state.display();
     let more = format!(
         r#""stateDir":"{state}","hooks":[{{"url":"http://{}/judge","when":["result"]}}],"#,
         hook.address
@@ -639,9 +640,15 @@ async fn hooks_traces_and_the_audit_log_see_the_whole() {
     assert!(trace.contains("fanlight.shortened"), "{trace}");
     // Content has the beginning of the server's own result.
     assert!(trace.contains("0: ") && !trace.contains(&uri), "{trace}");
-    let entries = text_at(client.gateway(), "/api/audit").await;
-    let entries: Value = serde_json::from_str(&entries).unwrap();
-    let entries = entries["entries"].as_array().unwrap();
-    let call = entries.iter().find(|entry| entry["item"] == "t").unwrap();
-    assert!(call["responseBytes"].as_u64().unwrap() > 2 * INLINE as u64);
+    let written = async {
+        loop {
+            let entries = text_at(client.gateway(), "/api/audit").await;
+            let entries: Value = serde_json::from_str(&entries).unwrap();
+            let mut entries = entries["entries"].as_array().unwrap().iter();
+            if let Some(call) = entries.find(|entry| entry["item"] == "t") {
+                return call["responseBytes"].as_u64().unwrap();
+            }
+        }
+    };
+    assert!(within("the entry", written).await > 2 * INLINE as u64);
 }

@@ -18,7 +18,7 @@ use crate::operator::Operator;
 use crate::reply::Refusal;
 use crate::settings::{InForce, event_interval};
 
-/// What a long-lived answer to an operator depends on.
+/// The conditions under which a long-lived answer to an operator goes on.
 pub(super) struct Watch {
     pub(super) admin: Arc<Admin>,
     operator: Operator,

@@ -49,7 +49,7 @@ options! {
     options {
         /// Its entry in `mcpServers`. Clients do not see it.
         "server" => server: String = String::new(), TEXT, example "search-v2";
-        /// The share, from 0 to 1. Of a canary, a greater one includes all clients of a smaller one.
+        /// The share, from 0 to 1. A canary whose share grows keeps its clients.
         "share" => share: Share = Share::default(), SHARE, example "0.1";
     }
 }

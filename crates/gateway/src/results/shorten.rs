@@ -150,8 +150,8 @@ struct Cut<'a> {
 }
 
 impl Cut<'_> {
-    /// Keeps a part, and adds what stands for it: the block with a beginning, that of `text` or its
-    /// own, with words about the rest, and a link.
+    /// Keeps a part, and adds the block and the link that stand for it. The block has the beginning
+    /// of `text`, or of the part, with words about the rest.
     fn leave_out(
         &mut self,
         path: &str,
