@@ -340,7 +340,7 @@ async fn long_filters_of_subscriptions_count_until_they_end() {
     );
     target
         .withstood(Bounds {
-            memory: 96 << 20,
+            memory: 128 << 20,
             processor: Duration::from_secs(20),
             time: Duration::from_secs(30),
             slowest_call: Duration::from_secs(10),
