@@ -1,7 +1,7 @@
 //! Masks secrets in arguments.
 
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, Kind, ObjectBuilder};
+use fanlight_protocol::json::{ArrayBuilder, Kind, ObjectBuilder, pointer_name};
 use fanlight_protocol::secret;
 
 /// The replacement for a secret.
@@ -124,7 +124,7 @@ impl Masking<'_> {
     fn target(&self, reference: &str) -> Option<Json> {
         let steps = reference.strip_prefix('#')?.split('/').skip(1);
         steps
-            .map(|step| step.replace("~1", "/").replace("~0", "~"))
+            .map(pointer_name)
             .try_fold(self.root?.clone(), |at, step| at.get(&step))
     }
 }

@@ -36,11 +36,6 @@ impl Path {
     }
 }
 
-/// The name in a part of a JSON Pointer.
-pub(super) fn name(step: &str) -> String {
-    step.replace("~1", "/").replace("~0", "~")
-}
-
 /// Whether `pointer` is at `place`, in which `*` stands for the number of an item, or below it.
 pub(super) fn is_at(place: &str, pointer: &str) -> bool {
     let mut steps = pointer.split('/');

@@ -7,9 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{Kind, pointer_step};
+use fanlight_protocol::json::{Kind, pointer_name, pointer_step};
 
-use super::path::name;
 use super::values::{Paired, pair_up};
 use super::{Change, Comparison, change_of, elements, members};
 
@@ -186,7 +185,7 @@ impl Part {
     fn target(&self, reference: &str) -> Option<Self> {
         let path = reference.strip_prefix('#')?;
         let is_path = path.is_empty() || path.starts_with('/');
-        let mut steps = path.split('/').skip(1).map(name);
+        let mut steps = path.split('/').skip(1).map(pointer_name);
         is_path.then(|| steps.try_fold(self.clone(), |at, name| at.child(&name)))?
     }
 

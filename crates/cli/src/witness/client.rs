@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::cases::ANSWERS;
-use super::comparison::{text_at, value_at};
+use super::comparison::text_at;
 use crate::judge::peer::Broken;
 use crate::judge::peer::http::{EventStream, Http, media_type, read, send};
 use crate::judge::peer::stdio::Process;
@@ -191,7 +191,7 @@ impl PerfectClient {
                 why,
             })?
             .response;
-        if value_at(&self.opening, "/result").is_none() {
+        if self.opening.at_pointer("/result").is_none() {
             return Err(Closed {
                 is_answer: true,
                 why: format!("it answers {method} with {}", self.opening.as_text()),
@@ -257,7 +257,7 @@ impl PerfectClient {
                 params: &params,
                 ..*asked
             };
-            let requests = value_at(&transcript.response, "/result/inputRequests");
+            let requests = transcript.response.at_pointer("/result/inputRequests");
             transcript.questions.extend(requests);
             let answered = self.exchange(&again, until).await?;
             (transcript.sent, transcript.response) = (answered.sent, answered.response);
@@ -415,10 +415,12 @@ impl PerfectClient {
                 ..Asked::default()
             };
             let page = self.ask(&asked).await?.response;
-            let entries = value_at(&page, &format!("/result/{member}"));
+            let entries = page.at_pointer(&format!("/result/{member}"));
             let entries = entries.ok_or_else(|| page.as_text().to_owned())?;
             list.entries.extend(entries.items());
-            let next = value_at(&page, "/result/nextCursor").filter(|it| it.as_str().is_some());
+            let next = page
+                .at_pointer("/result/nextCursor")
+                .filter(|it| it.as_str().is_some());
             list.first.get_or_insert(page);
             match next {
                 Some(next) => cursor = format!(r#""cursor":{}"#, next.as_text()),
@@ -445,7 +447,7 @@ impl PerfectClient {
 
 /// The further members of the request that a result wants to be repeated.
 fn retried(response: &Json) -> Option<String> {
-    let requests = value_at(response, "/result/inputRequests")?;
+    let requests = response.at_pointer("/result/inputRequests")?;
     let responses: Vec<String> = requests
         .members()
         .filter_map(|member| {
@@ -456,7 +458,7 @@ fn retried(response: &Json) -> Option<String> {
         })
         .collect();
     let responses = format!(r#""inputResponses":{{{}}}"#, responses.join(","));
-    let state = value_at(response, "/result/requestState");
+    let state = response.at_pointer("/result/requestState");
     let state = state.map(|it| format!(r#""requestState":{}"#, it.as_text()));
     Some(joined(&[&responses, &state.unwrap_or_default()]))
 }

@@ -109,22 +109,9 @@ pub(super) fn note_additions(sent: &Json, found: &Json, at: &str, added: &mut BT
     }
 }
 
-/// The value at a JSON Pointer (RFC 6901).
-pub(super) fn value_at(json: &Json, pointer: &str) -> Option<Json> {
-    let mut value = json.clone();
-    for step in pointer.split('/').skip(1) {
-        let name = step.replace("~1", "/").replace("~0", "~");
-        value = match value.kind() {
-            Kind::Array => value.items().nth(name.parse().ok()?)?,
-            _ => value.get(&name)?,
-        };
-    }
-    Some(value)
-}
-
 /// The string at a JSON Pointer.
 pub(super) fn text_at(json: &Json, pointer: &str) -> Option<String> {
-    value_at(json, pointer)?.to_str()
+    json.at_pointer(pointer)?.to_str()
 }
 
 /// The text between the braces of an object.

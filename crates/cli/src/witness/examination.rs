@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::cases::{ALL, Case, Exchange, Look, SECOND, SECOND_PAGE, TWINS, find_exchange};
 use super::client::{Asked, PerfectClient, Transcript};
-use super::comparison::{Outcome, braced, compare, note_additions, text_at, value_at};
+use super::comparison::{Outcome, braced, compare, note_additions, text_at};
 use super::gateway::{Run, Stage, TOKEN, Transport, known_as};
 use super::server::{answer, message};
 use crate::recording::script::json;
@@ -153,7 +153,7 @@ impl Examination<'_> {
             Look::Answer if case.at == "/id" => Ok(part(case, &heard.sent, Some(response))),
             Look::Answer => {
                 let sent = self.sent(exchange, &params);
-                let (is, was) = (value_at(response, "/result"), value_at(&sent, "/result"));
+                let (is, was) = (response.at_pointer("/result"), sent.at_pointer("/result"));
                 if let (Some(is), Some(was)) = (is, was) {
                     let mut added = BTreeSet::new();
                     note_additions(&was, &is, "", &mut added);
@@ -184,11 +184,10 @@ impl Examination<'_> {
             Look::Question => {
                 let sent = match exchange.before.first() {
                     Some(question) => message(braced(question.get())),
-                    None => value_at(
-                        &self.sent(exchange, &Json::empty_object()),
-                        "/result/inputRequests",
-                    )
-                    .unwrap_or_default(),
+                    None => self
+                        .sent(exchange, &Json::empty_object())
+                        .at_pointer("/result/inputRequests")
+                        .unwrap_or_default(),
                 };
                 let found = heard.questions.first();
                 found.ok_or_else(|| response.as_text().to_owned())?;
@@ -199,7 +198,9 @@ impl Examination<'_> {
                 let repeated = repeated.and_then(|text| json(text.as_bytes()));
                 let repeated = repeated.ok_or_else(|| response.as_text().to_owned())?;
                 let issued = self.sent(exchange, &Json::empty_object());
-                let issued = value_at(&issued, "/result").filter(|_| case.look == Look::State);
+                let issued = issued
+                    .at_pointer("/result")
+                    .filter(|_| case.look == Look::State);
                 Ok(part(case, &issued.unwrap_or(params), Some(&repeated)))
             }
             Look::Header => {
@@ -228,7 +229,7 @@ impl Examination<'_> {
         let (first, next) = (Json::empty_object(), next.unwrap_or_else(Json::null));
         for (is_second, params) in [(false, &first), (false, &next), (true, &first)] {
             let page = answer(self.run.era, is_second, method, exchange, params);
-            let entries = value_at(&page, &format!("/result/{member}"));
+            let entries = page.at_pointer(&format!("/result/{member}"));
             sent.extend(entries.iter().flat_map(Json::items));
         }
         let list = self.client.list(method, member).await?;
@@ -343,8 +344,8 @@ fn named<'a>(entries: &'a [Json], name: &str) -> Option<&'a Json> {
 
 /// Compares the part of a case.
 fn part(case: &Case, sent: &Json, found: Option<&Json>) -> (Outcome, Option<Json>) {
-    let found = found.and_then(|it| value_at(it, &case.at));
-    let sent = value_at(sent, &case.at).unwrap_or_default();
+    let found = found.and_then(|it| it.at_pointer(&case.at));
+    let sent = sent.at_pointer(&case.at).unwrap_or_default();
     (compare(&sent, found.as_ref(), case.exactly), found)
 }
 

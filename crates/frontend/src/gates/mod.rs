@@ -5,8 +5,8 @@
 //! uses up no limit. [`Gates`] are those that the request passes before it runs, in a fixed order.
 //! Guardrails come first: a denied call needs no turn and no approval. After these waits, the
 //! rights are asked again. The record comes last: a recorded request runs. In the same order, the
-//! gates see the response; after them, a large result is shortened for its client. Pins have no gate here: a held definition exists for nobody, so the
-//! resolved value is an error.
+//! gates see the response; after them, a large result is shortened for its client. Pins have no gate
+//! here: a held definition exists for nobody, so the resolved value is an error.
 
 mod approval;
 mod hooks;

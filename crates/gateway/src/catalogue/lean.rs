@@ -256,7 +256,8 @@ pub(crate) fn own_name(list: &ListView, name: &str) -> String {
 /// The prefix with which these tools of Fanlight have names that no other tool has.
 fn own_prefix(list: &ListView, names: &[&str]) -> String {
     let mut prefix = String::new();
-    while { names.iter() }.any(|name| list.find(&format!("{prefix}{name}")).is_some()) {
+    let is_taken = |name: String| list.find(&name).is_some();
+    while names.iter().any(|name| is_taken(format!("{prefix}{name}"))) {
         prefix.push_str(OWN_PREFIX);
     }
     prefix

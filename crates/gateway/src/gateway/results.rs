@@ -252,7 +252,7 @@ impl Gateway {
         let most = of_servers.map(|rules| rules.inline).min();
         match part {
             Ok(part) if uri.starts_with(KEPT_RESULT) => OwnCall::Read(KeptRead { uri, part, most }),
-            Ok(_) => OwnCall::Answer(tell(UNKNOWN)),
+            Ok(_) => OwnCall::Answer(tell(&fault::unknown_resource(&uri).message)),
             Err(why) => OwnCall::Answer(tell(&why)),
         }
     }
@@ -373,9 +373,6 @@ fn with_capability(description: &Json) -> Option<Json> {
     all.peek("tools")?;
     Some(description.with_nested("capabilities", "resources", &Json::empty_object()))
 }
-
-/// The text for a result that does not exist, or not for this client.
-const UNKNOWN: &str = "Resource not found";
 
 /// The result of `read_result`.
 fn in_call(piece: &Piece, uri: &str, most: usize, contents: impl FnOnce() -> Json) -> Response {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use data_encoding::BASE64;
 use fanlight_protocol::json::{Json, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::uri::KEPT_RESULT;
+use percent_encoding::percent_decode_str;
 
 /// How the bytes of a part are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +123,9 @@ impl Query {
                 .then(|| Json::parse(piece.bytes.clone(), MAX_NESTING).ok())
                 .flatten()
                 .ok_or("pointer: this part is no JSON")?;
-            let found = find(&value, pointer).ok_or("pointer: there is no such value")?;
+            let found = value
+                .at_pointer(pointer)
+                .ok_or("pointer: there is no such value")?;
             piece = Piece {
                 form: Form::Json,
                 bytes: found.into_bytes(),
@@ -221,41 +224,17 @@ pub(crate) fn line_count(text: &[u8]) -> usize {
     ends + usize::from(!text.is_empty() && !text.ends_with(b"\n"))
 }
 
-/// The value at a JSON Pointer (RFC 6901).
-fn find(value: &Json, pointer: &str) -> Option<Json> {
-    let mut found = value.clone();
-    if pointer.is_empty() {
-        return Some(found);
-    }
-    for step in pointer.strip_prefix('/')?.split('/') {
-        let name = step.replace("~1", "/").replace("~0", "~");
-        found = if found.is_object() {
-            found.get(&name)?
-        } else {
-            let is_index = name == "0" || !name.starts_with(['0', '+']);
-            let at = name.parse().ok().filter(|_| is_index)?;
-            found.items().nth(at)?
-        };
-    }
-    Some(found)
-}
-
 /// The text with its percent-encoding (RFC 3986, 2.1) undone.
 fn percent_decoded(text: &str) -> Result<Cow<'_, str>, String> {
-    if !text.contains('%') {
-        return Ok(text.into());
+    let is_code = |rest: &str| {
+        let code = rest.as_bytes().get(..2);
+        code.is_some_and(|code| code.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !text.split('%').skip(1).all(is_code) {
+        return Err("the query has an invalid percent-encoding".to_owned());
     }
-    let mut pieces = text.split('%');
-    let mut decoded = pieces.next().unwrap_or_default().as_bytes().to_vec();
-    for piece in pieces {
-        let (code, rest) = piece.split_at_checked(2).unwrap_or((piece, ""));
-        let is_code = code.len() == 2 && code.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let byte = u8::from_str_radix(code, 16).ok().filter(|_| is_code);
-        decoded.push(byte.ok_or("the query has an invalid percent-encoding")?);
-        decoded.extend_from_slice(rest.as_bytes());
-    }
-    let decoded = String::from_utf8(decoded);
-    Ok(decoded.map_err(|_| "the query is no UTF-8")?.into())
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map_err(|_| "the query is no UTF-8".to_owned())
 }
 
 #[cfg(test)]

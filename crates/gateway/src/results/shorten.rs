@@ -89,11 +89,7 @@ impl Shortener {
                 .iter()
                 .find_map(|(payload, _)| payload.as_ref()?.text());
             let first = first.map(Bytes::from);
-            let all = Payload {
-                form: Form::Json,
-                value: content,
-                mime: "application/json".into(),
-            };
+            let all = Payload::json(content);
             cut.leave_out(CONTENT, &Json::empty_object(), &all, first, &mut new);
         } else {
             for (at, (payload, block)) in blocks.iter().enumerate() {
@@ -107,11 +103,7 @@ impl Shortener {
         }
         let structured = structured.filter(|value| value.bytes().len() > most.min(cut.most));
         if let Some(value) = &structured {
-            let payload = Payload {
-                form: Form::Json,
-                value: value.clone(),
-                mime: "application/json".into(),
-            };
+            let payload = Payload::json(value.clone());
             cut.leave_out(STRUCTURED, &Json::empty_object(), &payload, None, &mut new);
         }
         if cut.parts.is_empty() {
@@ -217,6 +209,14 @@ impl Cut<'_> {
 }
 
 impl Payload {
+    fn json(value: Json) -> Self {
+        Self {
+            form: Form::Json,
+            value,
+            mime: "application/json".into(),
+        }
+    }
+
     /// The value that can be left out of a content block; `None` for links and unknown kinds.
     fn of(block: &Json) -> Option<Self> {
         let (form, key, holder) = match &*block.text_at("type")? {

@@ -182,8 +182,7 @@ impl View {
 
     /// Whether large results of any visible server are shortened.
     pub(crate) fn has_results(&self) -> bool {
-        let of_endpoint = || self.results(None).is_some();
-        of_endpoint()
+        self.results(None).is_some()
             || (self.topology.has_results && self.backends().any(|it| it.results.is_some()))
     }
 

@@ -18,6 +18,11 @@ pub fn pointer_step(name: &str) -> String {
     format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
+/// The name of the member in a part of a JSON Pointer (RFC 6901, 4).
+pub fn pointer_name(step: &str) -> String {
+    step.replace("~1", "/").replace("~0", "~")
+}
+
 /// Builds an object member by member.
 #[derive(Clone, Debug)]
 pub struct ObjectBuilder(Vec<u8>);

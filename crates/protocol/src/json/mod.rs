@@ -26,7 +26,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-pub use build::{ArrayBuilder, ObjectBuilder, pointer_step, quote};
+pub use build::{ArrayBuilder, ObjectBuilder, pointer_name, pointer_step, quote};
 pub use edit::{Chunks, Edits, MemberChange, replace_elements, retain_elements, rewrite_object};
 pub use object::{AmbiguousMember, DuplicateMember, Elements, Member, Members};
 use offset_index::{IndexBuilder, OffsetIndex};
@@ -195,6 +195,21 @@ impl Json {
     /// with a lone surrogate, which is not Unicode text.
     pub fn as_str(&self) -> Option<Cow<'_, str>> {
         self.value().as_str()
+    }
+
+    /// The value at a JSON Pointer (RFC 6901, 4).
+    pub fn at_pointer(&self, pointer: &str) -> Option<Self> {
+        if pointer.is_empty() {
+            return Some(self.clone());
+        }
+        let mut names = pointer.strip_prefix('/')?.split('/').map(pointer_name);
+        names.try_fold(self.clone(), |value, name| {
+            if value.is_object() {
+                return value.get(&name);
+            }
+            let is_index = name == "0" || !name.starts_with(['0', '+']);
+            value.items().nth(name.parse().ok().filter(|_| is_index)?)
+        })
     }
 
     /// [`as_str`](Self::as_str) as an owned text.
