@@ -69,7 +69,7 @@ fn pages_promise_no_channel_that_does_not_exist() {
 fn promise_is_found_unless_it_is_for_later() {
     let text = "# A\n\nnpx fanlight\n\n## Once released\n\nuvx fanlight\n\n### More\n\npip install fanlight\n\n## B\n\n\
                 fanlight-mcp/fanlight:1\n";
-    let lines: Vec<_> = promises(&Page::of("a.md", text));
+    let lines: Vec<_> = promises(&Page::parse("a.md", text));
     assert_eq!(
         lines,
         ["a.md:3: npx fanlight", "a.md:15: fanlight-mcp/fanlight:1"]

@@ -141,8 +141,8 @@ async fn wrong_examples_are_found() {
         "    fanlight list\n".to_owned(),
         "Run `fanlight lst`.\n".to_owned(),
     ];
-    let found = follow(&Page::of("right.md", &right.concat())).await;
+    let found = follow(&Page::parse("right.md", &right.concat())).await;
     assert!(found.is_empty(), "{}", found.join("\n"));
-    let found = follow(&Page::of("wrong.md", &wrong.concat())).await;
+    let found = follow(&Page::parse("wrong.md", &wrong.concat())).await;
     assert_eq!(found.len(), wrong.len(), "{}", found.join("\n"));
 }

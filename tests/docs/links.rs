@@ -80,15 +80,15 @@ fn links_lead_to_files_and_headings_that_exist() {
 #[test]
 fn broken_links_are_found() {
     let pages = [
-        Page::of(
+        Page::parse(
             "docs/a.md",
             "# One\n\n[x](b.md#two) [x](#one) [x](https://example.com/nothing) [x](images/i.png)\n",
         ),
-        Page::of(
+        Page::parse(
             "docs/b.md",
             "# Two\n\n[x](a.md#three)\n\n[x](c.md)\n\n[x](../README.md)\n",
         ),
-        Page::of(
+        Page::parse(
             "README.md",
             "[x](docs/a.md#one) [x](https://github.com/fanlight-mcp/fanlight/blob/main/deploy/none)\n",
         ),

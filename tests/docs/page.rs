@@ -89,7 +89,7 @@ impl Page {
     }
 
     #[cfg(test)]
-    pub(crate) fn of(path: &str, text: &str) -> Self {
+    pub(crate) fn parse(path: &str, text: &str) -> Self {
         Self {
             path: path.into(),
             text: text.to_owned(),
@@ -305,14 +305,14 @@ fn rows_belong_to_tables() {
         Vec::<String>::new()
     );
     assert_eq!(
-        Page::of("a.md", "| a |\n|---|\n| b |\n\n| c |\n").stray_rows(),
+        Page::parse("a.md", "| a |\n|---|\n| b |\n\n| c |\n").stray_rows(),
         [5]
     );
 }
 
 #[test]
 fn anchors_are_made_from_headings() {
-    let page = Page::of(
+    let page = Page::parse(
         "a.md",
         "# `auth.keys`: a key, & more\n\n## Twice\n\n## Twice\n",
     );
@@ -321,7 +321,7 @@ fn anchors_are_made_from_headings() {
 
 #[test]
 fn links_of_markdown_and_html_are_found() {
-    let page = Page::of(
+    let page = Page::parse(
         "a.md",
         "[a](b.md#c)\n![i](d.png)\n\n<picture><source srcset=\"e.png\"><img src=\"f.png\"></picture>\n",
     );

@@ -99,8 +99,8 @@ impl Reader {
             .replace(OPERATORS, "127.0.0.1:0");
         let mut command = self.command(&self.fanlight(&program), &text);
         let mut child = command.spawn().unwrap();
-        let output = Log::shown("out", child.stdout.take().unwrap());
-        let errors = Log::shown("err", child.stderr.take().unwrap());
+        let output = Log::print("out", child.stdout.take().unwrap());
+        let errors = Log::print("err", child.stderr.take().unwrap());
         let listens = tokio::select! {
             _ = output.line_with("listening on ") => true,
             _ = child.wait() => false,

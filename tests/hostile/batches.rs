@@ -97,7 +97,7 @@ async fn batch_of_millions_on_stdio_leaves_the_client_served() {
             .checks
             .excuse(definition, "", "an error about a whole batch has no id");
     }
-    let mut client = StdioClient::of(&mut gateway);
+    let mut client = StdioClient::new(&mut gateway);
     client.initialize("2025-03-26").await;
     client.send(&batch_of("1", 4 << 20)).await;
     let refusal = client.receive().await.expect("an answer");

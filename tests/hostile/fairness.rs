@@ -194,7 +194,7 @@ async fn asking_process() -> Backend {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn suspended_calls_of_one_address_leave_processes_to_others() {
-    let target = Target::of(asking_process().await, r#""limits":{"processes":4}"#).await;
+    let target = Target::serve(asking_process().await, r#""limits":{"processes":4}"#).await;
     let gateway = target.gateway.mcp;
     let ask = modern_request_with(CAN_BE_ASKED, "1", "tools/call", r#""name":"ask""#, "");
     let mut suspended = 0;
@@ -229,7 +229,7 @@ async fn suspended_calls_of_one_address_leave_processes_to_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn running_calls_of_one_address_leave_processes_to_others() {
-    let target = Target::of(asking_process().await, r#""limits":{"processes":4}"#).await;
+    let target = Target::serve(asking_process().await, r#""limits":{"processes":4}"#).await;
     let gateway = target.gateway.mcp;
     let hang = modern_request_with(CAN_BE_ASKED, "1", "tools/call", r#""name":"hang""#, "");
     let mut hanging = Vec::new();

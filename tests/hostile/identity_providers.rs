@@ -286,7 +286,9 @@ async fn renewed_id_token_of_another_user_is_not_used() {
         answer.contains("\"error\"") && link_in(&answer).is_none(),
         "{answer}"
     );
-    assert!(provider.asked_for_tokens("token-exchange").is_empty() && setting.shown().is_empty());
+    assert!(
+        provider.asked_for_tokens("token-exchange").is_empty() && setting.credentials().is_empty()
+    );
 }
 
 #[tokio::test]

@@ -58,7 +58,8 @@ async fn endless_list_is_read_up_to_its_limits() {
         (String::new(), "listPages=50".to_owned()),
         (",{}".repeat(5000), "listEntries=20000".to_owned()),
     ] {
-        let target = Target::of(endless(entries).await, &format!(r#""x-limits":"{limits}""#)).await;
+        let target =
+            Target::serve(endless(entries).await, &format!(r#""x-limits":"{limits}""#)).await;
         // The rest of the list may still have this tool.
         let call = asked(&target, "tools/call", r#""name":"unknown""#).await;
         assert!(member(&call, "result").is_some(), "{call}");
@@ -91,7 +92,7 @@ async fn tool_with_very_many_mirrored_parameters_is_left_out() {
             "tools/call",
             Reply::result(Era::Modern.complete(r#""content":[]"#)),
         );
-        let target = Target::of(backend, "").await;
+        let target = Target::serve(backend, "").await;
         let tools = asked(&target, "tools/list", "").await;
         assert!(
             !tools.contains(r#""many""#) && tools.contains(r#""name":"t""#),

@@ -235,7 +235,7 @@ async fn confusable_members_are_refused_on_stdio_in_both_eras() {
     for era in [Era::Legacy, Era::Modern] {
         let (backend, config) = filtered(era, Transport::Http).await;
         let mut gateway = Gateway::stdio(&config);
-        let mut client = StdioClient::of(&mut gateway);
+        let mut client = StdioClient::new(&mut gateway);
         for other in OTHER_NAMES.iter().chain(&OTHER_METAS) {
             let request = modern_call("", other, "");
             assert_refused(&request, &client.call(&request).await.1);

@@ -181,7 +181,7 @@ async fn lines_of_a_stdio_client_are_bounded_together() {
     let mut gateway = Gateway::stdio(&format!(
         r#"{{"mcpServers":{{{entry}}},"x-limits":"requestMemory=4MiB"}}"#
     ));
-    let mut client = StdioClient::of(&mut gateway);
+    let mut client = StdioClient::new(&mut gateway);
     let call = |id: u32, tool: &str, bytes: usize| {
         call_of(tool, bytes).replacen(r#""id":1"#, &format!(r#""id":{id}"#), 1)
     };

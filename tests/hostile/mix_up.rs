@@ -71,10 +71,15 @@ impl Scene {
     /// Both servers behind a gateway, with these members of their `auth`.
     async fn start(good: &str, evil: &str) -> Self {
         let sides = (Side::start().await, Side::start().await);
-        Self::of(sides, "", good, evil).await
+        Self::start_between(sides, "", good, evil).await
     }
 
-    async fn of((good, evil): (Side, Side), lines: &str, more: &str, of_evil: &str) -> Self {
+    async fn start_between(
+        (good, evil): (Side, Side),
+        lines: &str,
+        more: &str,
+        of_evil: &str,
+    ) -> Self {
         let entry = |side: &Side, name: &str, more: &str| {
             let auth = format!(r#""auth":{{"type":"user"{more}}}"#);
             side.backend.entry_with(name, &auth)
@@ -153,7 +158,7 @@ async fn code_of_one_authorization_server_is_not_posted_to_another() {
     for has_client in [None, Some(false), Some(true)] {
         let (good, evil) = (Side::start().await, Side::start().await);
         let more = has_client.map(|shared| configured(&good, shared));
-        let scene = Scene::of((good, evil), "", &more.unwrap_or_default(), "").await;
+        let scene = Scene::start_between((good, evil), "", &more.unwrap_or_default(), "").await;
         scene.assert_signs_in("good").await;
         let asked = scene.good.authorization.asked("/authorize").remove(0);
         let parameter = |name: &str| asked.parameter(name).unwrap().to_owned();
@@ -229,7 +234,7 @@ async fn authorization_server_of_another_server_is_used_only_if_that_is_certain(
         } else {
             evil.names(&good.authorization);
         }
-        let scene = Scene::of((good, evil), "", "", "").await;
+        let scene = Scene::start_between((good, evil), "", "", "").await;
         scene.assert_signs_in("good").await;
         let good = &scene.good.authorization;
         let begun = good.asked("/authorize").len();
@@ -268,14 +273,14 @@ async fn authorization_server_that_the_configuration_names_for_one_server_is_for
     let (good, evil) = (Side::start().await, Side::start().await);
     let issuer = format!(r#","issuer":"{}""#, good.authorization.url());
     evil.names(&good.authorization);
-    let scene = Scene::of((good, evil), "", &issuer, "").await;
+    let scene = Scene::start_between((good, evil), "", &issuer, "").await;
     // Also before anybody has signed in to the other server.
     let page = scene.page(&mut Browser::default(), "evil").await;
     assert_eq!(page.status, 403, "{page:?}");
     let (good, evil) = (Side::start().await, Side::start().await);
     let issuer = format!(r#","issuer":"{}""#, good.authorization.url());
     evil.names(&good.authorization);
-    let scene = Scene::of((good, evil), "", &issuer, &issuer).await;
+    let scene = Scene::start_between((good, evil), "", &issuer, &issuer).await;
     for server in ["evil", "good"] {
         scene.assert_signs_in(server).await;
     }
@@ -288,7 +293,7 @@ async fn authorization_server_without_s256_is_neither_registered_at_nor_offered(
         let (good, evil) = (Side::start().await, Side::start().await);
         let members = json!({ "code_challenge_methods_supported": methods });
         good.authorization.describe(silent(members.clone()));
-        let scene = Scene::of((good, evil), "", "", "").await;
+        let scene = Scene::start_between((good, evil), "", "", "").await;
         for _ in 0..2 {
             let answer = scene.call("good").await;
             assert!(link_in(&answer).is_none(), "{answer}");

@@ -163,7 +163,7 @@ async fn suspended_calls_of_one_address_leave_some_to_others() {
         "ask",
         Reply::conclude(|_, _| r#"{"content":[],"done":1}"#.to_owned()).asking(&[ask]),
     );
-    let target = Target::of(backend, r#""x-limits":"suspendedCalls=4""#).await;
+    let target = Target::serve(backend, r#""x-limits":"suspendedCalls=4""#).await;
     let request = |more: &str| {
         modern_request_with(
             CAPABILITIES,

@@ -27,7 +27,7 @@ async fn asking() -> Target {
             Reply::conclude(|_, answers| format!(r#"{{"content":[],"got":{}}}"#, answers[0].text));
         backend.on_target("tools/call", tool, done.asking(&[ASK]));
     }
-    Target::of(backend, "").await
+    Target::serve(backend, "").await
 }
 
 async fn call(target: &Target, params: &str) -> String {

@@ -264,13 +264,13 @@ async fn lists_and_tokens_of_one_user_reach_no_other() {
     }
     assert!(
         setting
-            .shown()
+            .credentials()
             .iter()
             .all(|shown| shown == "Bearer token-1"),
         "{:?}",
-        setting.shown()
+        setting.credentials()
     );
-    assert_eq!(setting.shown().len(), 3);
+    assert_eq!(setting.credentials().len(), 3);
 }
 
 #[tokio::test]
@@ -362,7 +362,7 @@ async fn grant_is_used_only_for_the_server_that_it_was_given_for() {
             .all(|call| call.header("authorization").is_none()),
         "the token went to another server"
     );
-    assert_eq!(setting.shown(), ["Bearer token-1"]);
+    assert_eq!(setting.credentials(), ["Bearer token-1"]);
     // The grant is still good at its own server.
     fs::write(setting.config(), config).unwrap();
     setting.gateway.reload().await;

@@ -127,7 +127,7 @@ async fn as_many_calls_as_allowed_are_suspended_in_little_memory_that_is_given_b
     );
     // Traces stay in memory by design, up to their limit.
     let options = r#""x-limits":"backendIdleConnection=1s,traceBytes=1MiB""#;
-    let target = Target::of(backend, options).await;
+    let target = Target::serve(backend, options).await;
     let (gateway, pid) = (target.gateway.mcp, target.gateway.pid());
     // Memory that the first calls leave for later ones does not count.
     let before = usage::resident_memory(pid);

@@ -69,7 +69,7 @@ impl Target {
 
     /// A target with more raw members of the configuration.
     pub(crate) async fn with(options: &str) -> Self {
-        Self::of(well_behaved().await, options).await
+        Self::serve(well_behaved().await, options).await
     }
 
     /// A target with a second server, given by its entry in `mcpServers`.
@@ -97,11 +97,11 @@ impl Target {
     }
 
     /// A target in front of this server, which has a tool `t`.
-    pub(crate) async fn of(backend: Backend, options: &str) -> Self {
+    pub(crate) async fn serve(backend: Backend, options: &str) -> Self {
         Self::with_arguments(backend, options, &[]).await
     }
 
-    /// [`Self::of`] with more arguments of `fanlight run`.
+    /// [`Self::serve`] with more arguments of `fanlight run`.
     pub(crate) async fn with_arguments(backend: Backend, options: &str, more: &[&str]) -> Self {
         let comma = if options.is_empty() { "" } else { "," };
         let config = format!(

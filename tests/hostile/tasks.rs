@@ -246,7 +246,7 @@ async fn subscription_to_invented_tasks_costs_few_requests() {
 async fn task_of_a_stdio_client_stays_its_own() {
     let server = legacy_server().await;
     let mut gateway = Gateway::stdio(&config(&[server.entry("a")]));
-    let mut client = StdioClient::of(&mut gateway);
+    let mut client = StdioClient::new(&mut gateway);
     client.initialize("2025-11-25").await;
     client
         .call(&legacy_request(

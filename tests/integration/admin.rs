@@ -237,7 +237,7 @@ async fn stdio_gateway_has_an_admin_listener_if_configured() {
             .unwrap()
             .parse()
             .unwrap();
-        let mut client = StdioClient::of(&mut gateway);
+        let mut client = StdioClient::new(&mut gateway);
         client.initialize(NEWEST_LEGACY).await;
         client
             .call(&legacy_request("1", "tools/call", r#""name":"t""#))
@@ -276,7 +276,7 @@ async fn stdio_gateway_has_no_admin_listener_by_default() {
         (&configured, &["--admin", "off"]),
     ] {
         let mut gateway = Gateway::stdio_with(text, arguments);
-        let mut client = StdioClient::of(&mut gateway);
+        let mut client = StdioClient::new(&mut gateway);
         client.initialize(NEWEST_LEGACY).await;
         assert_eq!(gateway.listening_sockets(), 0);
         client.close_input();

@@ -110,7 +110,7 @@ async fn batch_messages_are_answered_individually() {
     assert_eq!(session.post("[]").await.status, 400);
 
     let mut gateway = Gateway::stdio(&config);
-    let mut client = StdioClient::of(&mut gateway);
+    let mut client = StdioClient::new(&mut gateway);
     client.initialize(REVISION).await;
     client.send(&mixed()).await;
     let mut answers = Vec::new();

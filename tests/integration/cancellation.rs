@@ -133,7 +133,7 @@ async fn stdio_gateway_ends_with_its_input() {
     let only = backend(Era::Legacy, Transport::Stdio).await;
     let mut gateway = Gateway::stdio(&config(&[only.entry("only")]));
     let children = {
-        let mut client = StdioClient::of(&mut gateway);
+        let mut client = StdioClient::new(&mut gateway);
         client.initialize("2025-11-25").await;
         client
             .call(&legacy_request("1", "tools/call", r#""name":"t""#))

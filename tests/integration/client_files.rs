@@ -15,7 +15,7 @@ async fn entries(gateway: &Gateway) -> Vec<Value> {
     serde_json::from_str(&response.text().await).unwrap()
 }
 
-fn of<'a>(entries: &'a [Value], client: &str) -> &'a Value {
+fn entry<'a>(entries: &'a [Value], client: &str) -> &'a Value {
     entries
         .iter()
         .find(|entry| entry["client"] == client)
@@ -28,7 +28,7 @@ async fn api_has_the_entry_of_each_client_for_this_gateway() {
     let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
     let entries = entries(&gateway).await;
     assert_eq!(entries.len(), 14);
-    let cursor = of(&entries, "cursor");
+    let cursor = entry(&entries, "cursor");
     let text: Value = serde_json::from_str(cursor["text"].as_str().unwrap()).unwrap();
     assert_eq!(text["mcpServers"]["fanlight"]["url"], gateway.url());
     assert!(
@@ -43,13 +43,13 @@ async fn api_has_the_entry_of_each_client_for_this_gateway() {
         (&"json".into(), &Value::Null)
     );
     assert!(
-        of(&entries, "claude-code")["command"]
+        entry(&entries, "claude-code")["command"]
             .as_str()
             .unwrap()
             .ends_with(&gateway.url())
     );
     let desktop: Value =
-        serde_json::from_str(of(&entries, "claude-desktop")["text"].as_str().unwrap()).unwrap();
+        serde_json::from_str(entry(&entries, "claude-desktop")["text"].as_str().unwrap()).unwrap();
     let args = desktop["mcpServers"]["fanlight"]["args"]
         .as_array()
         .unwrap();
@@ -68,7 +68,7 @@ async fn entries_have_a_placeholder_where_clients_are_authenticated() {
     let text = format!("{},{auth}}}", text.trim_end().strip_suffix('}').unwrap());
     let gateway = Gateway::start(&text).await;
     let entries = entries(&gateway).await;
-    let code = of(&entries, "claude-code");
+    let code = entry(&entries, "claude-code");
     assert!(
         code["text"]
             .as_str()
@@ -78,7 +78,7 @@ async fn entries_have_a_placeholder_where_clients_are_authenticated() {
     );
     assert_eq!(code["variable"], "FANLIGHT_TOKEN");
     assert!(
-        of(&entries, "zed")["text"]
+        entry(&entries, "zed")["text"]
             .as_str()
             .unwrap()
             .contains("Bearer YOUR_TOKEN")

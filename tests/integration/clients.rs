@@ -95,7 +95,7 @@ impl Client {
             }
             (Transport::Stdio, era) => {
                 let mut gateway = Gateway::stdio(config_text);
-                let mut client = StdioClient::of(&mut gateway);
+                let mut client = StdioClient::new(&mut gateway);
                 if era == Era::Legacy {
                     client.initialize_with(NEWEST_LEGACY, capabilities).await;
                 }

@@ -61,7 +61,7 @@ async fn tool_stands_for_the_server_until_the_user_has_signed_in() {
         "{answer}"
     );
     assert!(
-        setting.shown().is_empty(),
+        setting.credentials().is_empty(),
         "the server has no such tool, and is not asked for it"
     );
     // Another user's sign-in changes nothing for this user.
@@ -80,7 +80,7 @@ async fn servers_own_tool_of_that_name_is_called() {
     })
     .await;
     assert!(is_result(&call_of(&setting, "connect", None).await));
-    assert_eq!(setting.shown(), ["Bearer token-1"]);
+    assert_eq!(setting.credentials(), ["Bearer token-1"]);
 }
 
 #[tokio::test]

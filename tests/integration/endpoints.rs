@@ -125,7 +125,7 @@ async fn stdio_client_gets_the_endpoint_that_is_named() {
             .flat_map(|path| ["--endpoint", path])
             .collect();
         let mut gateway = Gateway::stdio_with(&config(&servers, ENDPOINTS), &more);
-        let mut client = StdioClient::of(&mut gateway);
+        let mut client = StdioClient::new(&mut gateway);
         client
             .send(&modern_request("1", "tools/list", "", ""))
             .await;

@@ -67,7 +67,7 @@ async fn each_user_reaches_the_server_with_an_exchanged_token() {
     }
     let of = |user: &str| format!("Bearer exchanged-of-{user}-");
     let expected = ["ann", "bob", "ann", "bob", "ann", "bob", "ann"].map(of);
-    let shown = setting.shown();
+    let shown = setting.credentials();
     assert!(
         shown
             .iter()
@@ -171,7 +171,7 @@ async fn token_is_sent_only_to_the_server_that_it_was_issued_for() {
         .unwrap_or_default()
         .to_owned();
     assert!(
-        shown.starts_with("Bearer exchanged-of-ann-") && !setting.shown().contains(&shown),
+        shown.starts_with("Bearer exchanged-of-ann-") && !setting.credentials().contains(&shown),
         "{shown}"
     );
     let exchanges = provider.asked_for_tokens("token-exchange");

@@ -113,8 +113,8 @@ async fn user_of_a_unix_socket_is_known_to_the_system() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let log = Log::shown("out", child.stdout.take().unwrap());
-    let _err = Log::shown("err", child.stderr.take().unwrap());
+    let log = Log::print("out", child.stdout.take().unwrap());
+    let _err = Log::print("err", child.stderr.take().unwrap());
     log.line_with("listening on").await;
     let open = async |name: &str| {
         let stream = within(

@@ -46,7 +46,7 @@ async fn start(config_text: &str, more: &[&str]) -> Unread {
         .spawn()
         .unwrap();
     drop(command);
-    let out = Log::shown("out", child.stdout.take().unwrap());
+    let out = Log::print("out", child.stdout.take().unwrap());
     let mcp = out.address("listening on http://", "/mcp").await;
     let admin = out.address("admin on http://", "").await;
     Unread {
@@ -206,8 +206,8 @@ async fn trace_file_has_only_whole_lines_after_a_full_disk() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let out = Log::shown("out", child.stdout.take().unwrap());
-    let log = Log::shown("err", child.stderr.take().unwrap());
+    let out = Log::print("out", child.stdout.take().unwrap());
+    let log = Log::print("err", child.stderr.take().unwrap());
     let mcp = out.address("listening on http://", "/mcp").await;
     let call = async |number: usize| {
         let body = modern_request(&number.to_string(), "tools/call", r#""name":"t""#, "");

@@ -164,8 +164,8 @@ impl Mock {
             .args(more);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let out = Log::shown("out", child.stdout.take().unwrap());
-        let err = Log::shown("err", child.stderr.take().unwrap());
+        let out = Log::print("out", child.stdout.take().unwrap());
+        let err = Log::print("err", child.stderr.take().unwrap());
         let address = out.address("mock at http://", "/mcp").await;
         Self {
             child,
@@ -194,7 +194,7 @@ impl StdioMock {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let log = Log::shown("err", child.stderr.take().unwrap());
+        let log = Log::print("err", child.stderr.take().unwrap());
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         Self {
             client: StdioClient::unchecked(input, output),

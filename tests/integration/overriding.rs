@@ -135,7 +135,7 @@ async fn mirrored_argument_with_a_default_is_checked_where_the_client_sends_it()
 async fn changed_tool_is_called_over_standard_input() {
     let backend = server(Era::Modern, Transport::Stdio).await;
     let mut gateway = Gateway::stdio(&config(&[backend.entry_with("one", RULES)]));
-    let mut client = StdioClient::of(&mut gateway);
+    let mut client = StdioClient::new(&mut gateway);
     client.initialize("2025-11-25").await;
     let call = |id: &str, name: &str, arguments: &str| {
         legacy_request(

@@ -50,7 +50,7 @@ enum Outcome {
 use Outcome::{Asked, Denied, Done, Unknown};
 
 impl Outcome {
-    fn of(answer: &str) -> Self {
+    fn read(answer: &str) -> Self {
         match member(answer, "error.code") {
             None if member(answer, "result").is_some() => Done,
             Some("-31005") => Denied,
@@ -383,7 +383,7 @@ async fn lean_list_gives_each_client_only_permitted_tools() {
                 {
                     let through = format!(r#""name":"call_tool","arguments":{{{params}}}"#);
                     let through = client.ask("tools/call", &through).await;
-                    assert_eq!(Outcome::of(&through), outcomes[at], "{params}: {through}");
+                    assert_eq!(Outcome::read(&through), outcomes[at], "{params}: {through}");
                     if outcomes[at] == Unknown {
                         assert_eq!(client.ask("tools/call", &params).await, through);
                     }
@@ -461,7 +461,7 @@ async fn each_client_can_use_and_list_only_permitted_items() {
                         let answer = client.ask(method, &params).await;
                         let who = client.key.get(9..10);
                         assert_eq!(
-                            Outcome::of(&answer),
+                            Outcome::read(&answer),
                             expected,
                             "{servers} {server:?} {era:?} {who:?} {method} {params}: {answer}"
                         );
@@ -510,7 +510,7 @@ async fn endpoint_and_stream_show_each_client_no_more_than_it_may_have() {
                 );
                 let expected = if is_lead { Done } else { Unknown };
                 assert_eq!(
-                    Outcome::of(&client.ask("tools/call", &call).await),
+                    Outcome::read(&client.ask("tools/call", &call).await),
                     expected
                 );
             }
@@ -547,7 +547,7 @@ async fn client_over_stdio_is_unauthenticated() {
         let scene = Scene::new(server, servers).await;
         for era in [Era::Legacy, Era::Modern] {
             let mut gateway = Gateway::stdio(&scene.config(""));
-            let mut client = StdioClient::of(&mut gateway);
+            let mut client = StdioClient::new(&mut gateway);
             if era == Era::Legacy {
                 client.initialize(NEWEST_LEGACY).await;
             }
@@ -567,7 +567,7 @@ async fn client_over_stdio_is_unauthenticated() {
                 if has(era, method) {
                     let answer = client.call(&text(method, &params)).await.1;
                     assert_eq!(
-                        Outcome::of(&answer),
+                        Outcome::read(&answer),
                         expected,
                         "{servers} {era:?} {method} {params}: {answer}"
                     );

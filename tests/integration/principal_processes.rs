@@ -293,7 +293,7 @@ async fn one_process_serves_everybody_if_configured_or_with_one_user() {
     configure(&folder, &auth, &[server.entry("s")]);
     let mut gateway =
         Gateway::stdio(&fs::read_to_string(folder.path().join("fanlight.yaml")).unwrap());
-    let mut client = StdioClient::of(&mut gateway);
+    let mut client = StdioClient::new(&mut gateway);
     let (_, answer) = client
         .call(&modern_request("1", "tools/call", r#""name":"t""#, ""))
         .await;

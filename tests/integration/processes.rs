@@ -88,8 +88,8 @@ async fn start_program(
         .stderr(Stdio::piped());
     change(&mut command);
     let mut child = command.spawn().unwrap();
-    let out = Log::shown("out", child.stdout.take().unwrap());
-    let err = Log::shown("err", child.stderr.take().unwrap());
+    let out = Log::print("out", child.stdout.take().unwrap());
+    let err = Log::print("err", child.stderr.take().unwrap());
     let mcp = out.address("listening on http://", "/mcp").await;
     let running = Running {
         child,

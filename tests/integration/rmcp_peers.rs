@@ -221,7 +221,7 @@ pub(crate) async fn stdio_client(config_text: &str, modern: bool) -> StdioPeer {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let log = Log::shown("err", stderr.unwrap());
+    let log = Log::print("err", stderr.unwrap());
     let handshake = Listener::default().serve_with_lifecycle(transport, lifecycle(modern));
     let client = within("the client's handshake", handshake)
         .await

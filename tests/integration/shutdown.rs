@@ -78,7 +78,7 @@ async fn call_over_stdio_that_outlasts_the_drain_ends_with_an_error() {
         let server = backend(Era::Legacy, Transport::Http).await;
         server.on("tools/call", Reply::fault(Fault::Hang));
         let mut gateway = Gateway::stdio(&config(&server, ""));
-        let mut client = StdioClient::of(&mut gateway);
+        let mut client = StdioClient::new(&mut gateway);
         let request = match era {
             Era::Modern => modern_request("1", "tools/call", r#""name":"t""#, ""),
             Era::Legacy => {

@@ -57,7 +57,7 @@ async fn user_of_this_machine_signs_in_by_a_link() {
         "{answer}\n{}",
         setting.gateway.log.text()
     );
-    assert_eq!(setting.shown(), ["Bearer token-1"]);
+    assert_eq!(setting.credentials(), ["Bearer token-1"]);
     let [asked] = &setting.authorization.asked("/authorize")[..] else {
         panic!("asked once")
     };
@@ -188,7 +188,7 @@ async fn each_user_reaches_the_server_with_their_own_token() {
         assert!(is_result(&setting.call(Some(ANN)).await));
     }
     let (ann, bob) = ("Bearer token-1", "Bearer token-2");
-    assert_eq!(setting.shown(), [ann, bob, ann, bob, ann, bob, ann]);
+    assert_eq!(setting.credentials(), [ann, bob, ann, bob, ann, bob, ann]);
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn many_calls_at_once_renew_a_grant_once() {
     assert_eq!(setting.asked_for_tokens("refresh_token"), 1);
     assert!(
         setting
-            .shown()
+            .credentials()
             .iter()
             .skip(1)
             .all(|shown| shown == "Bearer token-2")
@@ -354,7 +354,7 @@ async fn user_whose_grant_was_revoked_signs_in_again() {
         "{}",
         setting.gateway.log.text()
     );
-    assert_eq!(setting.shown().last().unwrap(), "Bearer new-0");
+    assert_eq!(setting.credentials().last().unwrap(), "Bearer new-0");
 }
 
 #[tokio::test]
@@ -692,7 +692,7 @@ async fn client_over_stdio_is_told_how_to_sign_in() {
     let is_listener = |line: &&str| line.starts_with("listen") || line.starts_with("admin");
     let lines: Vec<_> = text.lines().filter(|line| !is_listener(line)).collect();
     let mut gateway = Gateway::stdio(&lines.join("\n").replace("stateDir: state", &state));
-    let mut client = StdioClient::of(&mut gateway);
+    let mut client = StdioClient::new(&mut gateway);
     let call = modern_request("1", "tools/call", r#""name":"t","arguments":{}"#, "");
     let (_, answer) = client.call(&call).await;
     assert!(

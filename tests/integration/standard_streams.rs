@@ -92,7 +92,7 @@ async fn closed_standard_error_breaks_neither_calls_nor_shutdown() {
         .stderr(unread)
         .spawn()
         .unwrap();
-    let output = Log::shown("out", child.stdout.take().unwrap());
+    let output = Log::print("out", child.stdout.take().unwrap());
     let address = output.address("listening on http://", "/mcp").await;
     let listed = post_modern(address, &modern_request("1", "tools/list", "", ""))
         .await

@@ -170,7 +170,7 @@ async fn client_gets_available_lists_and_a_notification_about_a_slow_server() {
         json!({ "mcpServers": servers, "x-limits": "list=120s,listWait=1s,listSettle=20ms" })
             .to_string();
     let mut gateway = Gateway::stdio(&config);
-    let mut client = StdioClient::of(&mut gateway);
+    let mut client = StdioClient::new(&mut gateway);
     let described: Value = serde_json::from_str(&client.initialize("2025-11-25").await).unwrap();
     for kind in ["tools", "prompts", "resources"] {
         assert_eq!(
@@ -228,7 +228,7 @@ async fn list_waits_for_a_slow_server_and_is_served_at_once_in_the_next_run() {
     for run in 0..2 {
         let began = std::time::Instant::now();
         let mut gateway = Gateway::stdio(&config.to_string());
-        let mut client = StdioClient::of(&mut gateway);
+        let mut client = StdioClient::new(&mut gateway);
         let (_, list) = client
             .call(&modern_request("1", "tools/list", "", ""))
             .await;
@@ -251,7 +251,7 @@ async fn call_waits_for_a_slow_server_and_reports_progress_that_increases() {
     let config =
         json!({ "mcpServers": { "only": entry }, "timeouts": timeouts, "x-limits": limits });
     let mut gateway = Gateway::stdio(&config.to_string());
-    let mut client = StdioClient::of(&mut gateway);
+    let mut client = StdioClient::new(&mut gateway);
     for (token, meta) in [(true, r#""progressToken":"p""#), (false, "")] {
         let request = modern_request("1", "tools/call", r#""name":"t""#, meta);
         let (messages, answer) = client.call(&request).await;

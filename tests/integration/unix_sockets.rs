@@ -82,8 +82,8 @@ fn spawn(mut command: Command) -> (Child, ShownLog, ShownLog) {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let log = Log::shown("out", child.stdout.take().unwrap());
-    let err = Log::shown("err", child.stderr.take().unwrap());
+    let log = Log::print("out", child.stdout.take().unwrap());
+    let err = Log::print("err", child.stderr.take().unwrap());
     (child, log, err)
 }
 

@@ -71,7 +71,7 @@ impl Balancer {
         let mut child = command
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}; use tests/replicas/run"));
-        let log = Log::shown("balancer", child.stderr.take().unwrap());
+        let log = Log::print("balancer", child.stderr.take().unwrap());
         until("the load balancer", async || {
             TcpStream::connect(address).await.is_ok()
         })

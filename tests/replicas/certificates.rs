@@ -33,8 +33,8 @@ async fn authority_is_replaced_at_one_replica_after_the_other_and_nothing_that_p
         Authority::new(),
     );
     let files = [
-        LinkFiles::of(&group.authority),
-        LinkFiles::of(&group.authority),
+        LinkFiles::issue(&group.authority),
+        LinkFiles::issue(&group.authority),
     ];
     let (owner, other) = group
         .start_two_with(&valkey.url(), [&files[0], &files[1]])
@@ -165,7 +165,7 @@ async fn renewed_after(change: impl FnOnce(&Gateway)) {
     let url = format!("valkeys://{}", listener.local_addr().unwrap());
     let (group, files) = (
         Group::new(backend.entry("only"), ""),
-        LinkFiles::of(&authority),
+        LinkFiles::issue(&authority),
     );
     let options = files.for_valkey();
     let mut connections = JoinSet::new();
@@ -220,7 +220,7 @@ async fn cluster_of_valkey_that_goes_on_is_reached_anew_with_renewed_certificate
     let valkey = Valkey::whole_cluster(address.port()).await;
     let (group, files) = (
         Group::new(backend.entry("only"), ""),
-        LinkFiles::of(&authority),
+        LinkFiles::issue(&authority),
     );
     let (url, options) = (format!("valkeys+cluster://{address}"), files.for_valkey());
     let mut connections = JoinSet::new();

@@ -143,7 +143,7 @@ async fn valkey_that_is_killed_and_started_again_costs_no_call() {
 async fn failover_of_valkey_costs_no_call() {
     let mut primary = Valkey::start().await;
     let replica = Valkey::replica_of(&primary).await;
-    let sentinel = Sentinel::of(&primary).await;
+    let sentinel = Sentinel::start(&primary).await;
     let mut scene = Scene::start([(); 3].map(|()| sentinel.url())).await;
     scene.now("the primary of Valkey killed, a replica of it takes over");
     primary.kill().await;

@@ -39,11 +39,11 @@ impl Setting {
     }
 
     async fn with(valkey: Valkey, url: &str) -> Self {
-        Self::of(valkey, url, WITH_KEYS, r#"{"type":"user"}"#).await
+        Self::start_with(valkey, url, WITH_KEYS, r#"{"type":"user"}"#).await
     }
 
     /// A setting with this `auth` for clients and for the server.
-    async fn of(valkey: Valkey, url: &str, clients: &str, auth: &str) -> Self {
+    async fn start_with(valkey: Valkey, url: &str, clients: &str, auth: &str) -> Self {
         let keys = "keys: [\"1111111111111111111111111111111111111111111111111111111111111111\"]\n";
         let more = format!("{clients}{keys}replicas: {{valkey: \"{url}\"}}\n");
         let first = SignInSetting::start(&more, auth).await;
@@ -218,7 +218,7 @@ async fn browser_signs_in_though_each_request_reaches_another_replica() {
         let valkey = Valkey::start().await;
         let url = valkey.url();
         let lines = format!("{clients}publicUrl: \"{public}\"\n");
-        let setting = Setting::of(valkey, &url, &lines, r#"{"type":"user"}"#).await;
+        let setting = Setting::start_with(valkey, &url, &lines, r#"{"type":"user"}"#).await;
         let (second, _second) = setting.another().await;
         let (third, _third) = setting.another().await;
         let gateways = [&setting.first.gateway, &second, &third];
@@ -272,7 +272,7 @@ async fn user_who_signs_out_at_one_replica_is_served_by_no_other_with_an_exchang
     );
     let valkey = Valkey::start().await;
     let address = valkey.url();
-    let setting = Setting::of(valkey, &address, &lines, &auth).await;
+    let setting = Setting::start_with(valkey, &address, &lines, &auth).await;
     let valid = Arc::clone(&provider.server);
     let url = setting.first.backend.url();
     setting
@@ -474,7 +474,7 @@ async fn stuck_replica_of_valkey_holds_up_no_other_request() {
     let valkey = Valkey::start().await;
     let (replica, url) = (Valkey::replica_of(&valkey).await, valkey.url());
     let limited = format!("{WITH_KEYS}limits: {{rates: [{{rate: 1000/s, shared: refuse}}]}}\n");
-    let setting = Setting::of(valkey, &url, &limited, r#"{"type":"user"}"#).await;
+    let setting = Setting::start_with(valkey, &url, &limited, r#"{"type":"user"}"#).await;
     let mut keys = Vec::new();
     for number in 0..6 {
         keys.push(setting.another_key(&format!("user-{number}")).await);

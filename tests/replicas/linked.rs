@@ -34,12 +34,12 @@ pub(crate) struct Linked {
 impl LinkedGroup {
     /// A group with this server entry and more raw members of the configuration.
     pub(crate) fn new(entry: String, more: &str) -> Self {
-        Self::of(Group::new(entry, more))
+        Self::from_group(Group::new(entry, more))
     }
 
-    pub(crate) fn of(group: Group) -> Self {
+    pub(crate) fn from_group(group: Group) -> Self {
         let authority = Authority::new();
-        let files = LinkFiles::of(&authority);
+        let files = LinkFiles::issue(&authority);
         Self {
             group,
             authority,
@@ -120,7 +120,7 @@ impl LinkedGroup {
 
 impl LinkFiles {
     /// Files with a new certificate of this authority.
-    pub(crate) fn of(authority: &Authority) -> Self {
+    pub(crate) fn issue(authority: &Authority) -> Self {
         let files = Self(TempFile::folder());
         files.put("ca.pem", &authority.pem());
         files.put_pair(&authority.server());

@@ -242,7 +242,7 @@ impl Outcomes {
     /// a later fault.
     pub(crate) fn whole_after(&self, fault: Instant, until: Instant) -> Duration {
         let of_fault = self
-            .of(fault, until)
+            .calls(fault, until)
             .filter(|call| call.outcome != Outcome::Answered);
         of_fault
             .map(|call| call.ended - fault)
@@ -255,16 +255,16 @@ impl Outcomes {
     pub(crate) fn record(&self, what: &str, fault: Instant, until: Instant, within: Duration) {
         let after = self.whole_after(fault, until);
         let lost = self
-            .of(fault, until)
+            .calls(fault, until)
             .filter(|call| call.outcome == Outcome::NoSession)
             .count();
         let failed = self
-            .of(fault, until)
+            .calls(fault, until)
             .filter(|call| matches!(call.outcome, Outcome::Failed(_)))
             .count();
         let line = format!(
             "| {what} | {} | {failed} | {lost} | {:.1} |\n",
-            self.of(fault, until).count(),
+            self.calls(fault, until).count(),
             after.as_secs_f64()
         );
         figures(&line);
@@ -280,7 +280,7 @@ impl Outcomes {
         let is_failed = |call: &&Call| matches!(call.outcome, Outcome::Failed(_));
         for client in 0..2 * OF_EACH_ERA {
             let failed = self
-                .of(fault, until)
+                .calls(fault, until)
                 .filter(is_failed)
                 .filter(|call| call.client == client)
                 .count();
@@ -293,7 +293,7 @@ impl Outcomes {
         }
     }
 
-    fn of(&self, fault: Instant, until: Instant) -> impl Iterator<Item = &Call> {
+    fn calls(&self, fault: Instant, until: Instant) -> impl Iterator<Item = &Call> {
         self.0
             .iter()
             .filter(move |call| call.ended >= fault && call.ended < until)

@@ -226,7 +226,7 @@ async fn is_told(client: &Client, at: &Linked, task: &str) -> bool {
 async fn task_of_a_session_that_was_taken_over_is_known_at_every_replica() {
     for number in 0..3 {
         let scene = Scene::start().await;
-        let group = LinkedGroup::of(match number {
+        let group = LinkedGroup::from_group(match number {
             0 => Group::without_auth(scene.entries(), ""),
             1 => Group::new(scene.entries(), &scene.policy()),
             _ => Group::new(scene.entries(), ""),

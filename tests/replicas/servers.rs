@@ -96,7 +96,7 @@ async fn cluster_of_valkey_keeps_what_replicas_share() {
 async fn replica_of_valkey_takes_over_with_what_was_shared() {
     let (mut primary, backend) = (Valkey::start().await, backend().await);
     let replica = Valkey::replica_of(&primary).await;
-    let sentinel = Sentinel::of(&primary).await;
+    let sentinel = Sentinel::start(&primary).await;
     let group = Group::new(backend.entry("only"), LIMITED);
     let (one, other) = tokio::join!(group.start(sentinel.url()), group.start(sentinel.url()));
     let through = let_through([&one, &other]).await;

@@ -235,7 +235,7 @@ pub(crate) struct Sentinel {
 
 impl Sentinel {
     /// Starts a sentinel that calls this primary `main`.
-    pub(crate) async fn of(primary: &Valkey) -> Self {
+    pub(crate) async fn start(primary: &Valkey) -> Self {
         let (address, folder) = (ports::free(), TempFile::folder());
         let file = folder.path().join("sentinel.conf");
         let config = format!(

@@ -88,7 +88,7 @@ impl History {
     }
 
     /// The changes of one server, oldest first.
-    pub(crate) fn of(&self, name: &str) -> Vec<StateChange> {
+    pub(crate) fn changes(&self, name: &str) -> Vec<StateChange> {
         self.0
             .lock()
             .get(name)
@@ -136,7 +136,7 @@ mod tests {
         note("a", down("x"), 3);
         note("a", down("x"), 4);
         note("a", down("y"), 5);
-        let of = |name: &str| history.of(name);
+        let of = |name: &str| history.changes(name);
         let states: Vec<_> = of("a").iter().map(|one| (one.state, one.at_ms)).collect();
         assert_eq!(
             states,

@@ -161,9 +161,9 @@ pub(crate) fn families(admin: &Admin) -> Vec<Family> {
     let held = pins.get("definitions").filter(|_| holds);
     let held = held.map_or(0, |all| all.elements().count());
     families.extend([
-        OPERATOR_SESSIONS.of(admin.sessions.len(&now.session_limits()) as u64),
-        OPEN_APPROVALS.of(admin.subject.approvals.open() as u64),
-        HELD_DEFINITIONS.of(held as u64),
+        OPERATOR_SESSIONS.with_value(admin.sessions.len(&now.session_limits()) as u64),
+        OPEN_APPROVALS.with_value(admin.subject.approvals.open() as u64),
+        HELD_DEFINITIONS.with_value(held as u64),
         api::limits::metrics(admin),
     ]);
     families

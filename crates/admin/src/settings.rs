@@ -192,7 +192,7 @@ impl InForce {
             token: settings
                 .token
                 .as_ref()
-                .map(|token| Digest::of(token.as_bytes())),
+                .map(|token| Digest::compute(token.as_bytes())),
             followers: Arc::new(Semaphore::new(
                 settings.max_followers.clamp(1, Semaphore::MAX_PERMITS),
             )),

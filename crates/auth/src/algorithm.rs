@@ -14,7 +14,7 @@ pub(crate) enum KeyType {
 
 impl KeyType {
     /// The type of keys for `algorithm`.
-    pub(crate) fn of(algorithm: Algorithm) -> Self {
+    pub(crate) fn for_algorithm(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::Rs256 | Algorithm::Rs384 | Algorithm::Rs512 => Self::Rsa,
             Algorithm::Ps256 | Algorithm::Ps384 | Algorithm::Ps512 => Self::Rsa,

@@ -63,7 +63,7 @@ impl Authenticator {
 
     /// [`Self::new`], for several processes that share values used once.
     pub fn sharing(settings: Option<&Settings>, used: Option<Arc<dyn UsedOnce>>) -> Self {
-        let policy = Policy::after(&Policy::default(), settings, used.as_ref());
+        let policy = Policy::renew(&Policy::default(), settings, used.as_ref());
         Self {
             policy: ArcSwap::from_pointee(policy),
             asking: None,
@@ -87,7 +87,7 @@ impl Authenticator {
     /// Puts other settings in force, and revokes the identities that they no longer accept.
     /// Unchanged methods keep their state. Only one task may call this.
     pub fn replace(&self, settings: Option<&Settings>) {
-        let new = Arc::new(Policy::after(
+        let new = Arc::new(Policy::renew(
             &self.policy.load(),
             settings,
             self.used.as_ref(),
@@ -101,14 +101,14 @@ impl Authenticator {
 
 impl Policy {
     /// The policy for other settings, with the state of unchanged methods.
-    fn after(&self, settings: Option<&Settings>, used: Option<&Arc<dyn UsedOnce>>) -> Self {
+    fn renew(&self, settings: Option<&Settings>, used: Option<&Arc<dyn UsedOnce>>) -> Self {
         let none = Methods::default();
         match (self, settings) {
             (Self::Open(everyone), None) => Self::Open(Arc::clone(everyone)),
             (Self::Methods(_), None) => Self::Open(Arc::new(Identity::anonymous())),
-            (Self::Open(_), Some(settings)) => Self::Methods(none.after(settings, used)),
+            (Self::Open(_), Some(settings)) => Self::Methods(none.renew(settings, used)),
             (Self::Methods(methods), Some(settings)) => {
-                Self::Methods(methods.after(settings, used))
+                Self::Methods(methods.renew(settings, used))
             }
         }
     }
@@ -126,13 +126,13 @@ impl Policy {
 }
 
 impl Methods {
-    fn after(&self, settings: &Settings, used: Option<&Arc<dyn UsedOnce>>) -> Self {
+    fn renew(&self, settings: &Settings, used: Option<&Arc<dyn UsedOnce>>) -> Self {
         Self {
-            keys: Keys::after(self.keys.as_deref(), settings.keys.as_deref()).map(Arc::new),
-            tokens: Tokens::after(self.tokens.as_ref(), settings.oauth.as_ref(), used),
-            certificates: Certificates::after(self.certificates.as_ref(), settings.certificates),
-            proxy: Proxy::after(self.proxy.as_ref(), settings.proxy.as_ref()),
-            socket: SocketUsers::after(self.socket.as_ref(), settings.socket),
+            keys: Keys::renew(self.keys.as_deref(), settings.keys.as_deref()).map(Arc::new),
+            tokens: Tokens::renew(self.tokens.as_ref(), settings.oauth.as_ref(), used),
+            certificates: Certificates::renew(self.certificates.as_ref(), settings.certificates),
+            proxy: Proxy::renew(self.proxy.as_ref(), settings.proxy.as_ref()),
+            socket: SocketUsers::renew(self.socket.as_ref(), settings.socket),
         }
     }
 
@@ -322,7 +322,7 @@ pub(crate) struct SocketUsers {
 
 impl SocketUsers {
     /// The method if it is on; `current` itself if it was.
-    pub(crate) fn after(current: Option<&Arc<Self>>, is_on: bool) -> Option<Arc<Self>> {
+    pub(crate) fn renew(current: Option<&Arc<Self>>, is_on: bool) -> Option<Arc<Self>> {
         is_on.then(|| current.cloned().unwrap_or_default())
     }
 
@@ -334,7 +334,7 @@ impl SocketUsers {
         let peer = credentials.connection.socket?;
         let name = format!("uid:{}", peer.user);
         Some(Ok(Arc::new(Identity {
-            principal: Principal::named(ISSUER, &name),
+            principal: Principal::new(ISSUER, &name),
             name: name.into(),
             source: Source::Socket,
             groups: Arc::default(),
@@ -571,7 +571,7 @@ mod socket_tests {
             ..ConnectionFacts::default()
         };
         let root = shown(&socket(0)).unwrap().unwrap();
-        assert_eq!(root.principal, Principal::named("fanlight:socket", "uid:0"));
+        assert_eq!(root.principal, Principal::new("fanlight:socket", "uid:0"));
         assert_ne!(
             root.principal,
             shown(&socket(1000)).unwrap().unwrap().principal

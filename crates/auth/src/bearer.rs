@@ -110,7 +110,7 @@ pub(crate) struct TokenHash([u8; 32]);
 
 impl TokenHash {
     /// The hash of `token` at `endpoint`.
-    pub(crate) fn of(token: &str, endpoint: &str) -> Self {
+    pub(crate) fn compute(token: &str, endpoint: &str) -> Self {
         let mut context = Context::new(&SHA256);
         context.update(&(token.len() as u64).to_be_bytes());
         context.update(token.as_bytes());
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(fields: &[&[u8]]) -> Result<Option<String>, Denial> {
+    fn find_token(fields: &[&[u8]]) -> Result<Option<String>, Denial> {
         let mut headers = HeaderMap::new();
         for field in fields {
             headers.append(AUTHORIZATION, HeaderValue::from_bytes(field).unwrap());
@@ -143,13 +143,13 @@ mod tests {
 
     #[test]
     fn credentials_are_those_of_the_only_bearer_field() {
-        assert_eq!(shown(&[]), Ok(None));
+        assert_eq!(find_token(&[]), Ok(None));
         assert_eq!(
-            shown(&[b"Bearer abc.DEF-_~+/09=="]),
+            find_token(&[b"Bearer abc.DEF-_~+/09=="]),
             Ok(Some("abc.DEF-_~+/09==".to_owned()))
         );
-        assert_eq!(shown(&[b"bEARER   x"]), Ok(Some("x".to_owned())));
-        assert_eq!(shown(&[b"dpop x"]), Ok(Some("x".to_owned())));
+        assert_eq!(find_token(&[b"bEARER   x"]), Ok(Some("x".to_owned())));
+        assert_eq!(find_token(&[b"dpop x"]), Ok(Some("x".to_owned())));
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
         ];
         for fields in malformed {
             assert!(
-                matches!(shown(fields), Err(Denial::Malformed(_))),
+                matches!(find_token(fields), Err(Denial::Malformed(_))),
                 "{fields:?}"
             );
         }
@@ -188,7 +188,7 @@ mod tests {
             "Negotiate",
         ] {
             assert_eq!(
-                shown(&[field.as_bytes()]),
+                find_token(&[field.as_bytes()]),
                 Err(Denial::Missing),
                 "{field:?}"
             );
@@ -198,9 +198,9 @@ mod tests {
     #[test]
     fn long_credentials_are_invalid() {
         let token = |length| format!("Bearer {}", "x".repeat(length));
-        assert!(shown(&[token(MAX_LENGTH).as_bytes()]).is_ok());
+        assert!(find_token(&[token(MAX_LENGTH).as_bytes()]).is_ok());
         assert!(matches!(
-            shown(&[token(MAX_LENGTH + 1).as_bytes()]),
+            find_token(&[token(MAX_LENGTH + 1).as_bytes()]),
             Err(Denial::Invalid(_))
         ));
     }

@@ -30,7 +30,7 @@ pub(crate) struct Certificates {
 
 impl Certificates {
     /// The method if it is on; `current` itself if it was.
-    pub(crate) fn after(current: Option<&Arc<Self>>, is_on: bool) -> Option<Arc<Self>> {
+    pub(crate) fn renew(current: Option<&Arc<Self>>, is_on: bool) -> Option<Arc<Self>> {
         is_on.then(|| current.cloned().unwrap_or_default())
     }
 
@@ -42,7 +42,7 @@ impl Certificates {
         let certificate = credentials.connection.certificate.as_deref()?;
         let identity = |(name, expires): (String, SystemTime)| {
             Arc::new(Identity {
-                principal: Principal::named(ISSUER, &name),
+                principal: Principal::new(ISSUER, &name),
                 name: name.into(),
                 source: Source::Certificate,
                 groups: Arc::default(),

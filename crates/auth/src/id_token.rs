@@ -159,7 +159,7 @@ fn name_of(claims: &Json) -> Option<String> {
 }
 
 fn text_at(claims: &Json, path: &str) -> Option<String> {
-    let value = json::at(claims, path).and_then(|claim| claim.to_str());
+    let value = json::find(claims, path).and_then(|claim| claim.to_str());
     value.filter(|text| !text.is_empty() && text.len() <= LONGEST_NAME)
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn texts(value: &Json) -> Option<Vec<String>> {
 }
 
 /// The value at `path`: a member, or the target of a JSON Pointer (RFC 6901) through objects only.
-pub(crate) fn at(object: &Json, path: &str) -> Option<Json> {
+pub(crate) fn find(object: &Json, path: &str) -> Option<Json> {
     let Some(pointer) = path.strip_prefix('/') else {
         return object.get(path);
     };
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn path_is_a_name_or_a_pointer() {
         let json = read(r#"{"https://x/roles":1,"realm":{"a/b":{"~":["r"]}},"":{"":2}}"#).unwrap();
-        let found = |path| at(&json, path).map(|value| value.as_text().to_owned());
+        let found = |path| find(&json, path).map(|value| value.as_text().to_owned());
         assert_eq!(found("https://x/roles").as_deref(), Some("1"));
         assert_eq!(found("/realm/a~1b/~0").as_deref(), Some(r#"["r"]"#));
         assert_eq!(found("//").as_deref(), Some("2"));

@@ -98,7 +98,7 @@ pub(crate) struct Keys(HashMap<[u8; 32], Arc<Identity>>);
 
 impl Keys {
     /// The keys of these entries. Unchanged entries keep their identities from `current`.
-    pub(crate) fn after(current: Option<&Self>, entries: Option<&[KeySettings]>) -> Option<Self> {
+    pub(crate) fn renew(current: Option<&Self>, entries: Option<&[KeySettings]>) -> Option<Self> {
         let identity = |entry: &KeySettings| {
             let earlier = current.and_then(|keys| keys.0.get(&entry.digest));
             let new = identity(entry, CancellationToken::new());
@@ -154,7 +154,7 @@ impl Keys {
 
 fn identity(entry: &KeySettings, revoked: CancellationToken) -> Identity {
     Identity {
-        principal: Principal::named(ISSUER, &entry.name),
+        principal: Principal::new(ISSUER, &entry.name),
         name: entry.name.as_str().into(),
         source: Source::Key,
         groups: entry.grant.groups(),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn keys_after(current: Option<&Keys>, entries: &[KeySettings]) -> Keys {
-        Keys::after(current, Some(entries)).unwrap()
+        Keys::renew(current, Some(entries)).unwrap()
     }
 
     fn key() -> NewKey {
@@ -305,7 +305,7 @@ mod tests {
         let keys = keys_after(None, &[entry("ci", &old), entry("ci", &new)]);
         let principal = |key: &NewKey| keys.identity(key.text()).unwrap().principal.clone();
         assert_eq!(principal(&old), principal(&new));
-        assert_eq!(principal(&old), Principal::named("fanlight:key", "ci"));
+        assert_eq!(principal(&old), Principal::new("fanlight:key", "ci"));
     }
 
     #[test]

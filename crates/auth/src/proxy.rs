@@ -31,7 +31,7 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     /// The method with these settings; `current` itself if they are unchanged.
-    pub(crate) fn after(
+    pub(crate) fn renew(
         current: Option<&Arc<Self>>,
         settings: Option<&ProxySettings>,
     ) -> Option<Arc<Self>> {
@@ -60,7 +60,7 @@ impl Proxy {
         {
             return None;
         }
-        let name = match only(credentials.headers, &self.settings.header) {
+        let name = match single_value(credentials.headers, &self.settings.header) {
             Ok(name) => name?,
             Err(denial) => return Some(Err(denial)),
         };
@@ -76,11 +76,11 @@ impl Proxy {
             return Err(Denial::Malformed("the name of the user is too long".into()));
         }
         let groups = match &self.settings.groups {
-            Some(header) => groups(only(headers, header)?.unwrap_or_default())?,
+            Some(header) => groups(single_value(headers, header)?.unwrap_or_default())?,
             None => Arc::default(),
         };
         Ok(Arc::new(Identity {
-            principal: Principal::named(ISSUER, name),
+            principal: Principal::new(ISSUER, name),
             name: name.into(),
             source: Source::Proxy,
             groups,
@@ -97,7 +97,7 @@ impl Proxy {
 
 /// The value of the only field with this name: UTF-8 without control characters, since people's
 /// names are not all ASCII.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Denial> {
+fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Denial> {
     let mut fields = headers.get_all(name).iter();
     let Some(field) = fields.next() else {
         return Ok(None);
@@ -157,11 +157,11 @@ mod tests {
                 .map(|network| network.parse().unwrap())
                 .collect(),
         };
-        Proxy::after(None, Some(&settings)).unwrap()
+        Proxy::renew(None, Some(&settings)).unwrap()
     }
 
     /// The outcome for a request with these header fields on a connection from `peer`.
-    fn shown(
+    fn outcome(
         proxy: &Proxy,
         peer: &str,
         fields: &[(&'static str, &[u8])],
@@ -186,13 +186,10 @@ mod tests {
         let proxy = proxy(&["10.0.0.0/8", "fd00::/8"]);
         let ann: (&str, &[u8]) = ("x-forwarded-user", b"ann");
         for peer in ["10.9.9.9", "::ffff:10.9.9.9", "fd00::1"] {
-            let identity = shown(&proxy, peer, &[ann, ("x-forwarded-groups", b"dev, ops,,")])
+            let identity = outcome(&proxy, peer, &[ann, ("x-forwarded-groups", b"dev, ops,,")])
                 .unwrap()
                 .unwrap();
-            assert_eq!(
-                identity.principal,
-                Principal::named("fanlight:proxy", "ann")
-            );
+            assert_eq!(identity.principal, Principal::new("fanlight:proxy", "ann"));
             assert_eq!(
                 identity
                     .groups
@@ -210,11 +207,11 @@ mod tests {
             "::10.0.0.1",
             "a Unix socket",
         ] {
-            assert!(shown(&proxy, peer, &[ann]).is_none(), "{peer}");
+            assert!(outcome(&proxy, peer, &[ann]).is_none(), "{peer}");
             // An address in a header does not count.
             let claimed: (&str, &[u8]) = ("x-forwarded-for", b"10.0.0.1");
             assert!(
-                shown(
+                outcome(
                     &proxy,
                     peer,
                     &[ann, claimed, ("forwarded", b"for=10.0.0.1")]
@@ -228,7 +225,7 @@ mod tests {
     #[test]
     fn header_that_is_there_twice_is_refused() {
         let proxy = proxy(&["10.0.0.0/8"]);
-        let denied = |fields: &[(&'static str, &[u8])]| match shown(&proxy, "10.0.0.1", fields) {
+        let denied = |fields: &[(&'static str, &[u8])]| match outcome(&proxy, "10.0.0.1", fields) {
             Some(Err(denial)) => denial,
             other => panic!("{other:?}"),
         };
@@ -269,13 +266,13 @@ mod tests {
     #[test]
     fn white_space_of_unicode_is_part_of_a_name() {
         let proxy = proxy(&["10.0.0.0/8"]);
-        let ann = Principal::named("fanlight:proxy", "ann");
+        let ann = Principal::new("fanlight:proxy", "ann");
         let user = |name: &str, groups: &str| {
             let fields = [
                 ("x-forwarded-user", name.as_bytes()),
                 ("x-forwarded-groups", groups.as_bytes()),
             ];
-            shown(&proxy, "10.0.0.1", &fields).unwrap().unwrap()
+            outcome(&proxy, "10.0.0.1", &fields).unwrap().unwrap()
         };
         assert_eq!(user("  ann ", " ops , dev").principal, ann);
         for space in ['\u{a0}', '\u{2003}', '\u{3000}', '\u{2028}'] {
@@ -283,7 +280,7 @@ mod tests {
                 let identity = user(&name, &format!("{space}ops"));
                 assert_eq!(
                     (&identity.principal, &*identity.name),
-                    (&Principal::named("fanlight:proxy", &name), &*name)
+                    (&Principal::new("fanlight:proxy", &name), &*name)
                 );
                 assert_eq!(*identity.groups, [Arc::from(format!("{space}ops"))]);
             }
@@ -300,14 +297,14 @@ mod tests {
             "xforwardeduser",
         ] {
             assert!(
-                shown(&proxy, "10.0.0.1", &[(name, b"root")]).is_none(),
+                outcome(&proxy, "10.0.0.1", &[(name, b"root")]).is_none(),
                 "{name}"
             );
             let both: [(&str, &[u8]); 2] = [
                 (name, b"root"),
                 ("x-forwarded-user", "J\u{fc}rgen".as_bytes()),
             ];
-            let identity = shown(&proxy, "10.0.0.1", &both).unwrap().unwrap();
+            let identity = outcome(&proxy, "10.0.0.1", &both).unwrap().unwrap();
             assert_eq!(&*identity.name, "J\u{fc}rgen");
         }
     }
@@ -315,7 +312,7 @@ mod tests {
     #[test]
     fn user_without_groups_has_none() {
         let proxy = proxy(&["10.0.0.0/8"]);
-        let identity = shown(
+        let identity = outcome(
             &proxy,
             "10.0.0.1",
             &[("x-forwarded-user", b"ann, O=Example")],

@@ -46,7 +46,7 @@ pub(crate) fn channel() -> (Asking, UnknownKeys) {
 impl UnknownKeys {
     /// Waits for requests with unknown keys, and returns at most once per pause. Can be cancelled
     /// without loss.
-    pub async fn shown(&mut self) -> Shown {
+    pub async fn wait(&mut self) -> Shown {
         sleep_until(self.next).await;
         let mut requests = Vec::new();
         if self.waiting.recv_many(&mut requests, MOST).await == 0 {
@@ -85,7 +85,7 @@ mod tests {
         for look in 0..3 {
             let requests: Vec<_> = (0..MOST).map(|_| asking.ask().unwrap()).collect();
             assert!(asking.ask().is_none(), "refused at once");
-            drop(unknown.shown().await);
+            drop(unknown.wait().await);
             assert_eq!(begin.elapsed().as_millis() / PAUSE.as_millis(), look);
             for request in requests {
                 wait(request).await;
@@ -103,7 +103,7 @@ mod tests {
         let (asking, mut unknown) = channel();
         let begin = Instant::now();
         wait(asking.ask().unwrap()).await;
-        let shown = unknown.shown().await;
+        let shown = unknown.wait().await;
         wait(asking.ask().unwrap()).await;
         assert_eq!(
             begin.elapsed().as_secs() / PATIENCE.as_secs(),

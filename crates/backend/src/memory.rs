@@ -54,7 +54,7 @@ impl MessageMemory {
         Self(Budget::new(limit, PART))
     }
 
-    pub(crate) fn of(&self, server: &Arc<str>) -> Arc<ServerMemory> {
+    pub(crate) fn server(&self, server: &Arc<str>) -> Arc<ServerMemory> {
         Arc::new(ServerMemory {
             budget: self.0.clone(),
             server: Arc::clone(server),
@@ -174,7 +174,7 @@ mod tests {
 
     fn memory(limit: usize) -> (MessageMemory, Arc<ServerMemory>) {
         let all = MessageMemory::new(limit);
-        let server = all.of(&Arc::from("s"));
+        let server = all.server(&Arc::from("s"));
         (all, server)
     }
 
@@ -203,7 +203,7 @@ mod tests {
         };
         let held: Vec<Bytes> = std::iter::from_fn(|| hold(&server).ok()).collect();
         assert!((11..=13).contains(&held.len()), "{}", held.len());
-        assert!(hold(&all.of(&Arc::from("other"))).is_ok());
+        assert!(hold(&all.server(&Arc::from("other"))).is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -43,9 +43,10 @@ struct Given {
 
 impl OpenWishes {
     /// Remembers a link for a client that can be told of its completion.
-    pub(crate) fn given(&self, to: &CallContext, wish: &SignInWish) {
+    pub(crate) fn remember(&self, to: &CallContext, wish: &SignInWish) {
         let opens_links =
-            MissingCapability::of(&to.capabilities, ClientCapability::ElicitationByUrl).is_none();
+            MissingCapability::check(&to.capabilities, ClientCapability::ElicitationByUrl)
+                .is_none();
         if wish.url.is_none() || to.caller.session().is_none() || !opens_links {
             return;
         }
@@ -124,7 +125,7 @@ mod tests {
     #[tokio::test]
     async fn session_that_listens_anew_is_told_when_its_earlier_stream_has_ended() {
         let wishes = OpenWishes::default();
-        let principal = Principal::named("fanlight:key", "ann");
+        let principal = Principal::new("fanlight:key", "ann");
         let caller = Caller::session_of(principal.clone(), SessionKey::fresh());
         let context = CallContext {
             caller,
@@ -136,7 +137,7 @@ mod tests {
             url: Some("https://x".into()),
             message: String::new(),
         };
-        wishes.given(&context, &wish);
+        wishes.remember(&context, &wish);
         let listen = |messages| Listen {
             interest: Interest {
                 session: true,

@@ -245,7 +245,7 @@ mod tests {
             !request().owns_what_is_of(&anonymous(one))
                 && !anonymous(one).owns_what_is_of(&request())
         );
-        let of = |name, session| Caller::session_of(Principal::named("issuer", name), session);
+        let of = |name, session| Caller::session_of(Principal::new("issuer", name), session);
         assert!(of("ann", one).owns_what_is_of(&of("ann", other)));
         assert!(
             !of("ann", one).owns_what_is_of(&of("bob", one))
@@ -255,13 +255,13 @@ mod tests {
 
     #[test]
     fn what_is_made_at_one_endpoint_is_unknown_at_another() {
-        let at = |path: &str| Holder::new(Principal::named("issuer", "ann"), Endpoint::at(path));
+        let at = |path: &str| Holder::new(Principal::new("issuer", "ann"), Endpoint::at(path));
         let of = |path, session| Caller::session_of(at(path), session);
         assert!(of("/mcp", SessionKey(1)).owns_what_is_of(&of("/mcp", SessionKey(2))));
         assert!(!of("/mcp/readers", SessionKey(1)).owns_what_is_of(&of("/mcp", SessionKey(1))));
         assert!(
             !Caller::request_of(at("/mcp"))
-                .owns_what_is_of(&Caller::request_of(Principal::named("issuer", "ann")))
+                .owns_what_is_of(&Caller::request_of(Principal::new("issuer", "ann")))
         );
     }
 
@@ -273,7 +273,7 @@ mod tests {
         assert_ne!(of(one), of(other));
         assert_ne!(
             of(one),
-            Caller::session_of(Principal::named("issuer", "subject"), one)
+            Caller::session_of(Principal::new("issuer", "subject"), one)
         );
         assert_ne!(
             Caller::request_of(Principal::anonymous()),

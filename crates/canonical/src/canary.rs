@@ -66,7 +66,7 @@ mod tests {
     }
 
     fn caller(number: u32) -> Caller {
-        Caller::request_of(Principal::named("issuer", &format!("user-{number}")))
+        Caller::request_of(Principal::new("issuer", &format!("user-{number}")))
     }
 
     fn taken(rule: &CanaryRule) -> Vec<u32> {
@@ -113,7 +113,7 @@ mod tests {
             (0..1000).filter(|key| rule(0.5).takes(&of(*key))).count()
         };
         assert!((400..600).contains(&sessions(Principal::anonymous())));
-        assert!([0, 1000].contains(&sessions(Principal::named("issuer", "ann"))));
+        assert!([0, 1000].contains(&sessions(Principal::new("issuer", "ann"))));
     }
 
     #[test]

@@ -100,7 +100,7 @@ mod tests {
         let principals = [
             Principal::anonymous(),
             Principal::operator(),
-            Principal::named("a", "b/mcp"),
+            Principal::new("a", "b/mcp"),
         ];
         let endpoints = [
             Endpoint::Everything,
@@ -115,7 +115,7 @@ mod tests {
                     .iter()
                     .map(|endpoint| Holder::new(principal.clone(), endpoint.clone()))
             })
-            .chain([Holder::new(Principal::named("a", "b"), Endpoint::Default)])
+            .chain([Holder::new(Principal::new("a", "b"), Endpoint::Default)])
             .collect();
         for (one, other) in all
             .iter()

@@ -28,7 +28,7 @@ pub enum BackendError {
         reason: String,
     },
     /// The server was reached, but failed the handshake.
-    #[error("{}{}", not_connected(.cause), shown(.details.as_deref()))]
+    #[error("{}{}", not_connected(.cause), describe(.details.as_deref()))]
     NotConnected {
         /// The failure of the handshake.
         cause: Arc<BackendError>,
@@ -167,11 +167,11 @@ pub enum BackendError {
 fn not_connected(cause: &BackendError) -> String {
     match cause {
         BackendError::Unreachable { .. } => cause.to_string(),
-        cause => format!("cannot be connected to: it {}", cause.what()),
+        cause => format!("cannot be connected to: it {}", cause.summary()),
     }
 }
 
-fn shown(details: Option<&FailureDetails>) -> String {
+fn describe(details: Option<&FailureDetails>) -> String {
     details.map(ToString::to_string).unwrap_or_default()
 }
 
@@ -273,7 +273,7 @@ impl BackendError {
     }
 
     /// The failure for operators, without the details.
-    pub fn what(&self) -> String {
+    pub fn summary(&self) -> String {
         match self {
             Self::NotConnected { cause, .. } => not_connected(cause),
             other => other.to_string(),
@@ -516,7 +516,7 @@ mod tests {
                 stdout: vec!["c".into()],
                 ..FailureDetails::of_remedy(RemedyKind::Time, "wait")
             });
-        assert_eq!(error.what(), "cannot be reached: r");
+        assert_eq!(error.summary(), "cannot be reached: r");
         let text = "cannot be reached: r; it wrote last: a | b; it wrote to standard output, which is for messages \
                     alone: c; install it";
         assert_eq!(error.to_string(), text);

@@ -293,10 +293,10 @@ mod tests {
     #[test]
     fn handle_opens_for_its_holder_alone() {
         let seal = with(&[1]);
-        let ann = Holder::from(Principal::named("https://a.example", "ann"));
+        let ann = Holder::from(Principal::new("https://a.example", "ann"));
         let text = seal.seal(HandleKind::Cursor, b"", &ann).unwrap();
         let elsewhere = Holder::new(ann.principal().clone(), Endpoint::at("/mcp/readers"));
-        let namesake = Principal::named("https://b.example", "ann").into();
+        let namesake = Principal::new("https://b.example", "ann").into();
         for other in [elsewhere, namesake, Principal::operator().into(), ANYONE] {
             assert_eq!(seal.open(&text, &other), None, "{other:?}");
         }
@@ -322,7 +322,7 @@ mod tests {
     fn keeper_is_told_to_the_holder_and_for_the_kind_alone() {
         let (seal, ann) = (
             with(&[1]),
-            Holder::from(Principal::named("https://a.example", "ann")),
+            Holder::from(Principal::new("https://a.example", "ann")),
         );
         let id = seal.fresh(HandleKind::Session, &ann).unwrap();
         let of = |text: &str, kind, holder| seal.keeper(kind, text, holder);
@@ -361,7 +361,7 @@ mod tests {
     fn task_names_its_keeper_to_its_holder_alone() {
         let (seal, ann) = (
             with(&[1]),
-            Holder::from(Principal::named("https://a.example", "ann")),
+            Holder::from(Principal::new("https://a.example", "ann")),
         );
         let earlier = HandleSeal {
             run: ProcessRun([7; 8]),

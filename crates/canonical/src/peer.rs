@@ -23,7 +23,7 @@ pub enum Peer {
 
 impl Peer {
     /// The peer of a request of `principal` from `address`.
-    pub fn of(principal: &Principal, address: Option<IpAddr>) -> Self {
+    pub fn new(principal: &Principal, address: Option<IpAddr>) -> Self {
         match address {
             _ if !principal.is_anonymous() => Self::Principal(principal.clone()),
             Some(address) => Self::Address(address),
@@ -72,19 +72,19 @@ mod tests {
     #[test]
     fn peer_is_the_principal_or_else_the_address() {
         let address = Some([10, 0, 0, 1].into());
-        let ann = Principal::named("issuer", "ann");
+        let ann = Principal::new("issuer", "ann");
         assert_eq!(
-            Peer::of(&ann, address).or_user(Some(1)),
+            Peer::new(&ann, address).or_user(Some(1)),
             Peer::Principal(ann)
         );
         assert_eq!(
-            Peer::of(&Principal::anonymous(), address).or_user(Some(1)),
+            Peer::new(&Principal::anonymous(), address).or_user(Some(1)),
             Peer::Address([10, 0, 0, 1].into())
         );
         assert_eq!(
-            Peer::of(&Principal::anonymous(), None).or_user(Some(1)),
+            Peer::new(&Principal::anonymous(), None).or_user(Some(1)),
             Peer::User(1)
         );
-        assert_eq!(Peer::of(&Principal::anonymous(), None), Peer::Local);
+        assert_eq!(Peer::new(&Principal::anonymous(), None), Peer::Local);
     }
 }

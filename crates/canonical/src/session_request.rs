@@ -65,7 +65,7 @@ impl SessionRequest {
     }
 
     /// The server's ids for the request, if it was sent to this server alone.
-    pub fn at(&self, backend: &str) -> Option<SentAs> {
+    pub fn ids_at(&self, backend: &str) -> Option<SentAs> {
         match &*self.sent.lock() {
             Sent::To {
                 backend: known,
@@ -100,19 +100,22 @@ mod tests {
     fn request_is_known_to_the_only_backend_that_it_was_sent_to() {
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         let (request, first) = (SessionRequest::new(None), SentAs { id: 1, token: None });
-        assert_eq!(request.at("a"), None);
+        assert_eq!(request.ids_at("a"), None);
         request.sent_to(&a, first);
-        assert_eq!((request.at("a"), request.at("b")), (Some(first), None));
+        assert_eq!(
+            (request.ids_at("a"), request.ids_at("b")),
+            (Some(first), None)
+        );
         let again = SentAs {
             id: 7,
             token: Some(7),
         };
         request.sent_to(&a, again);
-        assert_eq!(request.at("a"), Some(again));
+        assert_eq!(request.ids_at("a"), Some(again));
         request.sent_to(&b, first);
-        assert_eq!((request.at("a"), request.at("b")), (None, None));
+        assert_eq!((request.ids_at("a"), request.ids_at("b")), (None, None));
         request.sent_to(&a, again);
-        assert_eq!(request.at("a"), None);
+        assert_eq!(request.ids_at("a"), None);
     }
 
     #[test]

@@ -72,7 +72,7 @@ fn changed(path: &Path, text: &str, name: &str, value: Item) -> Result<String, S
     let empty = if is_json { "{}\n" } else { "mcpServers: {}\n" };
     let text = if text.trim().is_empty() { empty } else { text };
     // These clients' files have the notation of a configuration.
-    let client = match Syntax::of(path, text) {
+    let client = match Syntax::detect(path, text) {
         Syntax::Toml => return Err("a TOML file is changed by hand".to_owned()),
         Syntax::Json if !text.contains("\"mcpServers\"") && text.contains("\"servers\"") => {
             Client::VsCode
@@ -87,7 +87,7 @@ fn changed(path: &Path, text: &str, name: &str, value: Item) -> Result<String, S
             format!("this file is changed by hand; add:\n{entry}")
         }
     };
-    if client_files::has(client, text, name)
+    if client_files::find_entry(client, text, name)
         .map_err(why)?
         .is_some()
     {

@@ -116,7 +116,7 @@ fn read(
     };
     let mut loaded = fanlight_config::load_usable(paths, environment).map_err(Unusable::Errors)?;
     leave_out_fanlight(&mut loaded.config, paths);
-    policy::of(&loaded.config, None).map_err(Unusable::Other)?;
+    policy::load(&loaded.config, None).map_err(Unusable::Other)?;
     if loaded.config.pins.text.is_some() {
         pins::check(&loaded.config).map_err(Unusable::Other)?;
     }

@@ -25,11 +25,11 @@ pub struct Flagged {
 
 /// The definitions that a running gateway has read for itself.
 pub fn of_gateway(gateway: &Gateway) -> Definitions {
-    known(&KnownLists::for_operators(gateway))
+    read_known(&KnownLists::for_operators(gateway))
 }
 
 /// The definitions that are known without asking the servers.
-pub fn known(lists: &KnownLists) -> Definitions {
+pub fn read_known(lists: &KnownLists) -> Definitions {
     let mut found = Definitions::new();
     for (kind, locked) in locked_lists() {
         for (server, name, definition) in lists.definitions(kind) {
@@ -41,7 +41,7 @@ pub fn known(lists: &KnownLists) -> Definitions {
             // Of two entries with one name, clients see the first.
             found
                 .entry(key)
-                .or_insert_with(|| Definition::of(definition));
+                .or_insert_with(|| Definition::parse(definition));
         }
     }
     for (server, instructions) in lists.instructions() {
@@ -50,7 +50,7 @@ pub fn known(lists: &KnownLists) -> Definitions {
             kind: LockedKind::Instructions,
             name: INSTRUCTIONS.to_owned(),
         };
-        found.insert(key, Definition::of(instructions));
+        found.insert(key, Definition::parse(instructions));
     }
     found
 }

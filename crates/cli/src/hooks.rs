@@ -57,7 +57,7 @@ enum Decision {
 /// # Errors
 ///
 /// If a hook's certificates cannot be used.
-pub fn of(config: &Config) -> Result<Option<Arc<dyn CallHook>>, String> {
+pub fn build(config: &Config) -> Result<Option<Arc<dyn CallHook>>, String> {
     if config.hooks.is_empty() {
         return Ok(None);
     }

@@ -16,7 +16,7 @@ pub const LENGTH: usize = 2 * BYTES;
 
 /// The digest for the configuration in these files, in hexadecimal digits; `None` if the folder of
 /// one cannot be found.
-pub fn of(files: &[PathBuf]) -> Option<String> {
+pub fn digest(files: &[PathBuf]) -> Option<String> {
     let mut digest = Context::new(&SHA256);
     for file in files {
         // The demo is the same in every folder.

@@ -21,7 +21,7 @@ pub struct Invocation {
 
 impl Invocation {
     /// The invocation of this process.
-    pub fn of(common: &CommonArgs) -> Self {
+    pub fn new(common: &CommonArgs) -> Self {
         let program = std::env::args_os()
             .next()
             .unwrap_or_else(|| "fanlight".into());

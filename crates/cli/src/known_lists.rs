@@ -27,7 +27,7 @@ struct Known {
 }
 
 impl Known {
-    fn of(entries: Vec<(String, Json)>) -> Self {
+    fn new(entries: Vec<(String, Json)>) -> Self {
         let (names, definitions) = entries.into_iter().unzip();
         Self { names, definitions }
     }
@@ -35,7 +35,7 @@ impl Known {
 
 impl KnownLists {
     /// The lists that a running gateway has read, if they are the same for all clients.
-    pub fn of(gateway: &Gateway) -> Self {
+    pub fn from_gateway(gateway: &Gateway) -> Self {
         Self::read_by(gateway, false)
     }
 
@@ -49,7 +49,7 @@ impl KnownLists {
             gateway
                 .own_entries(kind, with_private)
                 .into_iter()
-                .map(|(server, all)| (server, Known::of(all)))
+                .map(|(server, all)| (server, Known::new(all)))
                 .collect()
         };
         Self {
@@ -62,14 +62,14 @@ impl KnownLists {
     }
 
     /// The lists that earlier runs stored for these servers.
-    pub fn kept(entries: &[BackendEntry]) -> Self {
+    pub fn from_entries(entries: &[BackendEntry]) -> Self {
         let mut known = Self::default();
         for (entry, store) in entries
             .iter()
             .filter_map(|entry| Some((entry, entry.store.as_ref()?)))
         {
             for kind in ListKind::ALL {
-                let kept = store.kept(kind).map(|list| kind.own_entries(&list.pages));
+                let kept = store.load(kind).map(|list| kind.own_entries(&list.pages));
                 known.add(kind, entry.client.name(), kept);
             }
         }
@@ -84,12 +84,12 @@ impl KnownLists {
             return known;
         };
         for server in config.servers.iter().filter(|server| server.enabled) {
-            let lists = state.of(config, server, false);
+            let lists = state.load(config, server, false);
             for kind in ListKind::ALL {
                 known.add(
                     kind,
                     &server.name,
-                    lists.kept(kind).map(|list| kind.own_entries(&list.pages)),
+                    lists.load(kind).map(|list| kind.own_entries(&list.pages)),
                 );
             }
         }
@@ -98,7 +98,7 @@ impl KnownLists {
 
     fn add(&mut self, kind: ListKind, server: &str, entries: Option<Vec<(String, Json)>>) {
         let of_kind = self.lists.entry(kind).or_default();
-        of_kind.extend(entries.map(|entries| (server.to_owned(), Known::of(entries))));
+        of_kind.extend(entries.map(|entries| (server.to_owned(), Known::new(entries))));
     }
 
     /// The names in a server's list of one kind, if known.

@@ -35,7 +35,7 @@ pub async fn suggest(
     common: &CommonArgs,
 ) -> Result<(), Failure> {
     let endpoint = find(gateway, &args.endpoint)?;
-    let tools = List::of(&gateway.catalogue(ListKind::Tools, &endpoint).await);
+    let tools = List::from_view(&gateway.catalogue(ListKind::Tools, &endpoint).await);
     print(args, common, &tools)
 }
 

@@ -48,10 +48,10 @@ impl OwnCredentials {
     /// The credentials that a server's `auth` configures; `None` if the server is not reached over
     /// HTTP.
     pub(crate) fn new(server: &Server, auth: &ServerAuth) -> Option<Arc<Self>> {
-        let place = Place::of(server)?;
+        let place = Place::from_server(server)?;
         let used = ArcSwap::from_pointee(Used {
             auth: auth.clone(),
-            kind: Kind::of(&place, auth, None),
+            kind: Kind::choose(&place, auth, None),
         });
         Some(Arc::new(Self { place, used }))
     }
@@ -60,7 +60,7 @@ impl OwnCredentials {
     pub(crate) fn change(&self, auth: &ServerAuth) {
         let earlier = self.used.load_full();
         if earlier.auth != *auth {
-            let kind = Kind::of(&self.place, auth, Some(&earlier.kind));
+            let kind = Kind::choose(&self.place, auth, Some(&earlier.kind));
             self.used.store(Arc::new(Used {
                 auth: auth.clone(),
                 kind,
@@ -138,7 +138,7 @@ fn unavailable(error: OAuthError) -> NoCredentials {
 }
 
 impl Kind {
-    fn of(place: &Place, auth: &ServerAuth, earlier: Option<&Self>) -> Self {
+    fn choose(place: &Place, auth: &ServerAuth, earlier: Option<&Self>) -> Self {
         let made = match auth.kind {
             ServerAuthKind::Bearer => bearer(auth).map(Self::Fixed),
             ServerAuthKind::Basic => basic(auth).map(Self::Fixed),

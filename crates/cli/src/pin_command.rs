@@ -156,7 +156,7 @@ pub async fn definitions(gateway: &Gateway) -> Found {
         skipped.extend(missing.map(|one| (one.backend.clone(), one.outcome.as_str())));
         for entry in list.entries() {
             let name = entry.original.as_ref().and_then(|name| name.as_str());
-            let (Some(name), Some(given)) = (name, list.given(entry)) else {
+            let (Some(name), Some(given)) = (name, list.original(entry)) else {
                 continue;
             };
             let key = ItemKey {
@@ -164,7 +164,7 @@ pub async fn definitions(gateway: &Gateway) -> Found {
                 kind: locked,
                 name: name.into_owned(),
             };
-            found.insert(key, Definition::of(&given));
+            found.insert(key, Definition::parse(&given));
         }
         for left_out in list.unreadable() {
             let key = ItemKey {
@@ -190,7 +190,7 @@ pub async fn definitions(gateway: &Gateway) -> Found {
                 kind: LockedKind::Instructions,
                 name: INSTRUCTIONS.to_owned(),
             };
-            found.insert(key, Definition::of(&instructions));
+            found.insert(key, Definition::parse(&instructions));
         }
     }
     // A server with a missing list is left out as a whole.

@@ -194,7 +194,7 @@ pub fn check(config: &Config) -> Result<(), String> {
 /// # Errors
 ///
 /// If the file is missing, or cannot be used.
-pub fn of(
+pub fn load(
     config: &Config,
     before: Option<&Arc<Pins>>,
     record: &Arc<dyn Record>,
@@ -365,7 +365,7 @@ impl Pins {
             kind,
             name: name.to_owned(),
         };
-        let offered = Definition::of(text);
+        let offered = Definition::parse(text);
         let objection = self.objection(&key, &offered);
         // Even to warn of a definition, it has to be known what it says.
         let is_admitted = objection

@@ -12,7 +12,7 @@ use fanlight_policy::{Allowance, Allowed, Policies, PolicySettings, PolicyText, 
 /// # Errors
 ///
 /// All problems of the policies, a line for each.
-pub fn of(
+pub fn load(
     config: &Config,
     earlier: Option<&Arc<Policies>>,
 ) -> Result<Option<Arc<Policies>>, String> {

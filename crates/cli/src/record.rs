@@ -83,7 +83,7 @@ impl Recorder {
         let ledger = opened(config, export.as_ref(), replica)?;
         demanded(&config.audit, ledger.is_some())?;
         let log = AuditLog::default();
-        log.keep(ledger.map(|ledger| kept(config, begun(ledger))));
+        log.keep(ledger.map(|ledger| kept_record(config, begun(ledger))));
         Ok(Self {
             log: Arc::new(log),
             export: Arc::new(ArcSwapOption::new(export)),
@@ -109,7 +109,7 @@ impl Recorder {
             before.file != options.file || before.keep_for.is_some() != options.keep_for.is_some();
         let ledger = match is_elsewhere {
             true => opened(&config, export.as_ref(), self.replica.as_deref())?.map(Arc::new),
-            false => self.log.kept().map(|kept| Arc::clone(&kept.ledger)),
+            false => self.log.files().map(|kept| Arc::clone(&kept.ledger)),
         };
         demanded(options, ledger.is_some())?;
         Ok(Change {
@@ -128,7 +128,7 @@ impl Recorder {
             is_elsewhere,
             export,
         } = change;
-        let before = self.log.kept();
+        let before = self.log.files();
         let next = match (ledger, is_elsewhere) {
             (Some(ledger), true) => Some(begun(ledger)),
             (Some(ledger), false) => {
@@ -138,7 +138,8 @@ impl Recorder {
             }
             (None, _) => None,
         };
-        self.log.keep(next.map(|ledger| kept(&config, ledger)));
+        self.log
+            .keep(next.map(|ledger| kept_record(&config, ledger)));
         self.options.store(Arc::new(config.audit));
         if let Some(before) = before.filter(|_| is_elsewhere) {
             end_ledger(Arc::clone(&before.ledger)).await;
@@ -151,7 +152,7 @@ impl Recorder {
 
     /// Writes and delivers pending entries within `limit`, and ends.
     pub async fn end(&self, limit: Duration) {
-        if let Some(kept) = self.log.kept() {
+        if let Some(kept) = self.log.files() {
             end_ledger(Arc::clone(&kept.ledger)).await;
         }
         if let Some(export) = self.export.load_full() {
@@ -191,7 +192,7 @@ async fn end_export(export: &LogExport, limit: Duration) {
 }
 
 /// The audit log stored in a ledger.
-fn kept(config: &Config, ledger: Arc<Ledger>) -> KeptRecord {
+fn kept_record(config: &Config, ledger: Arc<Ledger>) -> KeptRecord {
     let options = &config.audit;
     KeptRecord {
         ledger,
@@ -254,7 +255,7 @@ fn export(config: &Config, telemetry: &Telemetry) -> Result<Option<Arc<LogExport
         return Err(Failure::usage(help));
     };
     let export = LogExport::start(&target, telemetry, NAMESPACE).map_err(Failure::other)?;
-    info!(endpoint = target.shown(), "exporting the audit log");
+    info!(endpoint = target.display(), "exporting the audit log");
     Ok(Some(Arc::new(export)))
 }
 

@@ -22,7 +22,7 @@ pub fn naming_policy(config: &Config) -> NamingPolicy {
         always: naming.safe || naming.style == NamingStyle::Always,
         separator: naming.separator.clone(),
         form: name_form(naming),
-        servers: config.servers_of_clients().map(named).collect(),
+        servers: config.servers_of_clients().map(named_server).collect(),
     }
 }
 
@@ -50,7 +50,7 @@ fn name_form(naming: &Naming) -> NameForm {
     }
 }
 
-fn named(server: &Server) -> NamedServer {
+fn named_server(server: &Server) -> NamedServer {
     NamedServer {
         name: server.name.clone(),
         prefix: server.prefix.clone(),

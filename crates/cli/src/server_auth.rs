@@ -22,7 +22,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// The address of a server over HTTP.
-    pub(crate) fn of(server: &Server) -> Option<Self> {
+    pub(crate) fn from_server(server: &Server) -> Option<Self> {
         let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else {
             return None;
         };

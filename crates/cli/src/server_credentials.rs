@@ -22,7 +22,7 @@ pub enum ServerCredentials {
 
 impl ServerCredentials {
     /// The credentials in a server's entry: its users', or Fanlight's own.
-    pub fn of(config: &Config, server: &Server, users: &Users) -> Self {
+    pub fn new(config: &Config, server: &Server, users: &Users) -> Self {
         if !server.user_env.is_empty() {
             return Self::PerPrincipal(users.variables(config, server));
         }

@@ -44,7 +44,7 @@ pub struct ChangedNames {
 
 impl NameRules {
     /// The rules of names of a configuration.
-    pub fn of(config: &Config) -> Self {
+    pub fn from_config(config: &Config) -> Self {
         let renamed = config
             .servers
             .iter()

@@ -29,7 +29,7 @@ pub fn start(
     let export = ExportSettings::from_env(collector(config), variable).map_err(usage)?;
     let resource = resource_from_env(variable);
     if let Some(target) = &export.traces {
-        info!(endpoint = target.shown(), "exporting traces");
+        info!(endpoint = target.display(), "exporting traces");
     }
     let (propagators, unknown) = propagators_from_env(variable);
     if !unknown.is_empty() {

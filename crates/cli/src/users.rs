@@ -95,7 +95,7 @@ impl Users {
     /// The users whose grants are stored in the configuration's folder, or in common with other
     /// replicas. `lists` supplies the store if it is already open. Changes of grants are written to
     /// `record`.
-    pub fn of(
+    pub fn new(
         config: &Config,
         replicas: Option<&Replicas>,
         clients: Clients,
@@ -120,7 +120,7 @@ impl Users {
             record,
             opened: OnceLock::new(),
             guard: OnceLock::new(),
-            identities: ArcSwap::from_pointee(Identities::of(config)),
+            identities: ArcSwap::from_pointee(Identities::from_config(config)),
             rules: Arc::default(),
             operators: OnceLock::new(),
         }))
@@ -270,7 +270,9 @@ impl Users {
     /// Forgets servers and identity providers that are no longer configured, and takes over the
     /// configured ones.
     pub fn retain(&self, config: &Config) {
-        self.0.identities.store(Arc::new(Identities::of(config)));
+        self.0
+            .identities
+            .store(Arc::new(Identities::from_config(config)));
         self.0.sign_operators_in();
         if let Some(Ok(opened)) = self.0.opened.get() {
             self.0.identities.load().put_in_force(&opened.grants);
@@ -369,7 +371,7 @@ impl Shared {
 }
 
 impl Identities {
-    fn of(config: &Config) -> Self {
+    fn from_config(config: &Config) -> Self {
         let auth = config.auth.methods();
         let issuers = || auth.into_iter().flat_map(|auth| &auth.oauth);
         let provider = |issuer: &Issuer| identity_provider(issuer, issuer.sign_in.as_ref()?);
@@ -474,7 +476,7 @@ fn settings(server: &Server, auth: &ServerAuth) -> Result<ServerSettings, String
         url: "process:".to_owned(),
         ca_file: None,
     };
-    let place = Place::of(server).unwrap_or_else(process);
+    let place = Place::from_server(server).unwrap_or_else(process);
     let trust = trust(&place, Some(auth))?;
     Ok(ServerSettings {
         name: server.name.clone(),
@@ -554,7 +556,7 @@ impl Unusable {
 }
 
 impl PrincipalCredentials for Unusable {
-    fn of(&self, _: &Principal) -> Arc<dyn CredentialSource> {
+    fn source(&self, _: &Principal) -> Arc<dyn CredentialSource> {
         Arc::new(self.clone())
     }
 
@@ -623,7 +625,7 @@ struct OfServer {
 }
 
 impl PrincipalCredentials for OfServer {
-    fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
+    fn source(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
         let principal = match user(principal) {
             Ok(principal) => principal,
             Err(unusable) => return unusable,
@@ -663,7 +665,7 @@ struct OfProcess {
 }
 
 impl PrincipalCredentials for OfProcess {
-    fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
+    fn source(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
         let principal = match user(principal) {
             Ok(principal) => principal,
             Err(unusable) => return unusable,

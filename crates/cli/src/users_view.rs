@@ -60,7 +60,7 @@ async fn all(users: &Users) -> Result<Vec<(Owner, GrantedConnection)>, String> {
         .map_err(|error| error.to_string())?;
     let mut all: Vec<_> = all
         .into_iter()
-        .map(|(owner, connection)| shown(owner, connection))
+        .map(|(owner, connection)| connection_view(owner, connection))
         .collect();
     all.sort_by(|(_, one), (_, other)| {
         (&one.server, &one.principal).cmp(&(&other.server, &other.principal))
@@ -68,7 +68,7 @@ async fn all(users: &Users) -> Result<Vec<(Owner, GrantedConnection)>, String> {
     Ok(all)
 }
 
-fn shown(owner: Owner, connection: UserConnection) -> (Owner, GrantedConnection) {
+fn connection_view(owner: Owner, connection: UserConnection) -> (Owner, GrantedConnection) {
     let principal = Principal::from_bytes(owner.principal());
     let millis = |seconds: u64| seconds as f64 * 1000.0;
     let connection = GrantedConnection {

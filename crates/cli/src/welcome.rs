@@ -54,7 +54,7 @@ pub fn print(loaded: &Loaded, addresses: &Addresses<'_>, common: &CommonArgs) {
         (None, _) => {}
     }
     if is_demo || out.is_terminal() {
-        let invocation = Invocation::of(common);
+        let invocation = Invocation::new(common);
         if let Some(url) = url_of_clients(config, listen) {
             text += &clients(&url, &invocation);
         }

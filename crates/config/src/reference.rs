@@ -77,24 +77,30 @@ fn keyring(text: &str) -> Option<SecretReference> {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> SecretReference {
+    fn reference(text: &str) -> SecretReference {
         SecretReference::read(text).unwrap().unwrap()
     }
 
     #[test]
     fn references_name_their_place() {
-        assert_eq!(of("file:a b"), SecretReference::File { path: "a b".into() });
+        assert_eq!(
+            reference("file:a b"),
+            SecretReference::File { path: "a b".into() }
+        );
         let exec = |words: &[&str], seconds| SecretReference::Exec {
             command: words.iter().map(|word| (*word).to_owned()).collect(),
             lasts: Duration::from_secs(seconds),
         };
-        assert_eq!(of("exec:op read 'a b'"), exec(&["op", "read", "a b"], 300));
-        assert_eq!(of("exec:90s op"), exec(&["op"], 90));
+        assert_eq!(
+            reference("exec:op read 'a b'"),
+            exec(&["op", "read", "a b"], 300)
+        );
+        assert_eq!(reference("exec:90s op"), exec(&["op"], 90));
         let keyring = SecretReference::Keyring {
             service: "a/b".into(),
             account: "c".into(),
         };
-        assert_eq!(of("keyring:a/b/c"), keyring);
+        assert_eq!(reference("keyring:a/b/c"), keyring);
     }
 
     #[test]

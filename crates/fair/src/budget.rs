@@ -189,7 +189,7 @@ impl<S: Clone + Eq + Hash> Reservation<S> {
     /// # Errors
     ///
     /// If less is left, or the share would exceed its part.
-    pub fn another(&self, amount: usize) -> Result<Self, Spent> {
+    pub fn reserve_more(&self, amount: usize) -> Result<Self, Spent> {
         self.budget.reserve(&self.share, amount)
     }
 

@@ -110,7 +110,7 @@ impl<K: Clone + Eq + Hash> Rate<K> {
         let now = Instant::now();
         quota
             .next(
-                self.swept_state(now).until(key, self.0.keys),
+                self.swept_state(now).next_permit(key, self.0.keys),
                 now,
                 Duration::ZERO,
             )
@@ -140,7 +140,7 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     ) -> Result<(Charge<K>, Duration), TooMany> {
         let now = Instant::now();
         let mut state = self.swept_state(now);
-        let (next, wait) = quota.next(state.until(key, self.0.keys), now, longest)?;
+        let (next, wait) = quota.next(state.next_permit(key, self.0.keys), now, longest)?;
         if state.used.len() < self.0.keys || state.used.contains_key(key) {
             state.used.insert(key.clone(), next);
         } else {
@@ -228,7 +228,7 @@ impl<K: Clone + Eq + Hash> Charge<K> {
 }
 
 impl<K: Eq + Hash> State<K> {
-    fn until(&self, key: &K, keys: usize) -> Option<Instant> {
+    fn next_permit(&self, key: &K, keys: usize) -> Option<Instant> {
         match self.used.get(key) {
             Some(until) => Some(*until),
             None if self.used.len() < keys => None,

@@ -180,7 +180,7 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
     }
 
     /// The entries of a share.
-    pub fn of(&self, share: &S) -> impl Iterator<Item = (&K, &V)> {
+    pub fn share_entries(&self, share: &S) -> impl Iterator<Item = (&K, &V)> {
         let keys = self.shares.get(share).into_iter().flatten();
         keys.filter_map(|key| Some((key, &self.entries.get(key)?.value)))
     }
@@ -233,7 +233,7 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
     }
 
     fn candidates<'a>(&'a self, share: &'a S) -> impl Iterator<Item = Candidate<'a, S, K, V>> {
-        self.of(share)
+        self.share_entries(share)
             .map(move |(key, value)| Candidate { key, share, value })
     }
 }

@@ -62,23 +62,23 @@ impl Assembly {
         let memory = MessageMemory::new(budgets(config).server_messages);
         let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists, users.clone());
         let change = servers.prepare(config, None);
-        let names = NameRules::of(config);
+        let names = NameRules::from_config(config);
         if let Some(before) = servers
             .lists()
             .and_then(ListState::names)
             .and_then(|kept| NameRules::from_json(&kept))
         {
             before
-                .changed_by(&names, &KnownLists::kept(&change.entries(None)))
+                .changed_by(&names, &KnownLists::from_entries(&change.entries(None)))
                 .log();
         }
         servers
             .lists()
             .iter()
             .for_each(|lists| lists.keep_names(&names.to_json()));
-        let policies = policy::of(config, None).map_err(Failure::usage)?;
+        let policies = policy::load(config, None).map_err(Failure::usage)?;
         users.govern(policies.clone(), config);
-        let pins = pins::of(config, None, &record).map_err(Failure::usage)?;
+        let pins = pins::load(config, None, &record).map_err(Failure::usage)?;
         let settings = GatewaySettings {
             backends: change.entries(guard(pins.as_ref()).as_ref()),
             endpoints: endpoints::settings(config),
@@ -128,15 +128,15 @@ impl Assembly {
         self.servers
             .lists()
             .iter()
-            .for_each(|lists| lists.keep_names(&NameRules::of(config).to_json()));
+            .for_each(|lists| lists.keep_names(&NameRules::from_config(config).to_json()));
         let endpoints = endpoints::settings(config);
-        match policy::of(config, self.policies.as_ref()) {
+        match policy::load(config, self.policies.as_ref()) {
             Ok(policies) => self.policies = policies,
             Err(wrong) => {
                 error!("policies not replaced; the previous ones stay in force:\n{wrong}");
             }
         }
-        match pins::of(config, self.pins.load().as_ref(), &self.record) {
+        match pins::load(config, self.pins.load().as_ref(), &self.record) {
             // Unchanged pins keep their state.
             Ok(pins) if number(pins.as_ref()) == number(self.pins.load().as_ref()) => {}
             Ok(pins) => self.pins.store(pins),

@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    fn of(options: &str) -> ContentSettings {
+    fn parse_settings(options: &str) -> ContentSettings {
         let text = format!(
             r#"{{{options}"mcpServers":{{"a":{{"command":"a","content":"errors"}},"b":{{"command":"b"}}}}}}"#
         );
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn content_is_kept_by_default_only_where_one_person_uses_the_gateway() {
-        let own = of("");
+        let own = parse_settings("");
         assert_eq!((own.level, own.is_chosen), (Level::On, false));
         assert_eq!(own.servers, [("a".to_owned(), Level::Errors)].into());
         for shared in [
@@ -81,14 +81,14 @@ mod tests {
             r#""allowedHosts":["a.example"],"#,
             r#""allowedHosts":["*"],"#,
         ] {
-            assert_eq!(of(shared).level, Level::Off, "{shared}");
+            assert_eq!(parse_settings(shared).level, Level::Off, "{shared}");
         }
         for own in [
             r#""allowedHosts":["localhost"],"#,
             r#""auth":"none","#,
             r#""admin":{"token":"0123456789abcdef"},"#,
         ] {
-            assert_eq!(of(own).level, Level::On, "{own}");
+            assert_eq!(parse_settings(own).level, Level::On, "{own}");
         }
     }
 
@@ -101,7 +101,7 @@ mod tests {
             (r#""errors""#, Level::Errors),
             (r#""off""#, Level::Off),
         ] {
-            let of = of(&format!(
+            let of = parse_settings(&format!(
                 r#""telemetry":{{"content":{text}}},"endpoints":{{"/mcp":{{"content":{text}}},"/mcp/x":{{}}}},"#
             ));
             assert_eq!((of.level, of.is_chosen), (level, true), "{text}");

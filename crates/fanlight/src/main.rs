@@ -127,7 +127,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             no_browser,
             ..
         }) => {
-            let wanted = wanted(what, *json, endpoint);
+            let wanted = wanted_lists(what, *json, endpoint);
             return in_runtime(inspect::list_at(
                 url,
                 &wanted,
@@ -166,7 +166,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
                 let Some(admin) = Admin::for_command(admin, common).await? else {
                     return Ok(false);
                 };
-                inspect::list_of_running(&admin, &wanted(what, *json, endpoint))
+                inspect::list_of_running(&admin, &wanted_lists(what, *json, endpoint))
                     .await
                     .map(|()| true)
             })?;
@@ -258,7 +258,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
                 ..
             }) => {
                 with_assembly(&loaded.config, async |assembly| {
-                    inspect::list(&assembly.gateway, &wanted(&what, json, &endpoint)).await
+                    inspect::list(&assembly.gateway, &wanted_lists(&what, json, &endpoint)).await
                 })
                 .await
             }
@@ -301,7 +301,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
 }
 
 /// The lists that `list` should show.
-fn wanted<'a>(
+fn wanted_lists<'a>(
     targets: &[ListTarget],
     json: bool,
     endpoint: &'a EndpointArgs,

@@ -78,7 +78,7 @@ async fn stdio(mock: &Mock<'_>) -> Result<(), Failure> {
         let (telemetry, end) = (Telemetry::off(), CancellationToken::new());
         let settings = Arc::new(frontend_settings(&config, &telemetry, &end));
         let gateway = Arc::clone(&assembly.gateway);
-        serve_stdio(input, output, gateway, settings, mock.only(), end)
+        serve_stdio(input, output, gateway, settings, mock.served_era(), end)
             .await
             .map_err(Failure::other)
     })

@@ -275,7 +275,7 @@ impl<'a> Plan<'a> {
         common: &'a CommonArgs,
         reload: &'a ReloadArgs,
     ) -> Result<Self, Failure> {
-        let replicas = Replicas::of(&loaded.config)?;
+        let replicas = Replicas::from_config(&loaded.config)?;
         let (authenticator, unknown_keys) = auth::authenticator(&loaded.config, replicas.as_ref())?;
         let hangups = reload::hangups()?;
         Ok(Self {
@@ -387,7 +387,7 @@ impl Services {
         let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
         let record = Recorder::open(config, &telemetry, plan.replica())?;
         let log = Arc::clone(&record.log);
-        let users = Users::of(config, plan.replicas.as_ref(), clients, lists.as_ref(), log);
+        let users = Users::new(config, plan.replicas.as_ref(), clients, lists.as_ref(), log);
         users.prepare(config).await;
         let (of_pins, shared) = (Arc::<AuditLog>::clone(&record.log), plan.replicas.as_ref());
         let assembly = Assembly::start(
@@ -414,7 +414,7 @@ impl Services {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
         settings
             .hooks
-            .replace(hooks::of(config).map_err(Failure::other)?);
+            .replace(hooks::build(config).map_err(Failure::other)?);
         let common = self
             .replicas
             .as_ref()

@@ -81,7 +81,7 @@ fn start(
         credentials: credentials.shared(),
         ..settings
     };
-    let backend = Backend::resume(settings, lists.and_then(|lists| lists.known()), shutdown);
+    let backend = Backend::resume(settings, lists.and_then(|lists| lists.facts()), shutdown);
     lists.iter().for_each(|lists| lists.attach(&backend));
     backend
 }
@@ -295,8 +295,8 @@ impl Servers {
                     .lists
                     .as_ref()
                     .filter(|_| settings.processes.keeps_lists);
-                let lists = keeping.map(|lists| lists.of(config, server, is_new));
-                let credentials = ServerCredentials::of(config, server, &self.users);
+                let lists = keeping.map(|lists| lists.load(config, server, is_new));
+                let credentials = ServerCredentials::new(config, server, &self.users);
                 let backend = start(
                     settings.clone(),
                     &credentials,

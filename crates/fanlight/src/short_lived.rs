@@ -79,7 +79,7 @@ pub(crate) async fn observed<T>(
         replicas.as_ref().map(|(replicas, _)| replicas),
         Clients::OfOneUser,
     );
-    let users = Users::of(config, common, clients, None, Arc::clone(&record));
+    let users = Users::new(config, common, clients, None, Arc::clone(&record));
     // Commands show the current state and store nothing of it.
     let mut config = Config {
         state_dir: None,

@@ -51,8 +51,8 @@ impl ByteBudget {
 
 impl Reservation {
     /// Reserves further bytes for the same peer.
-    pub(crate) fn another(&self, bytes: usize) -> Result<Self, Spent> {
-        Ok(Self(self.0.another(bytes)?))
+    pub(crate) fn reserve_more(&self, bytes: usize) -> Result<Self, Spent> {
+        Ok(Self(self.0.reserve_more(bytes)?))
     }
 
     /// Changes the number of bytes. After an error it is unchanged.

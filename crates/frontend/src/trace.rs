@@ -25,7 +25,7 @@ pub(crate) fn begin(
     facts: &TransportFacts<'_>,
 ) -> ServerSpan {
     let meta = request.param("_meta");
-    let subject = Subject::of(&request.method, request.params.as_ref());
+    let subject = Subject::new(&request.method, request.params.as_ref());
     begin_of(settings, request, &subject, meta.as_ref(), endpoint, facts)
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn client_name(info: Option<&Json>, identity: &Identity) -> Option<Ar
         if let Some(known) = known {
             return known.name.clone();
         }
-        let name = ClientName::of(info, principal);
+        let name = ClientName::new(info, principal);
         if bytes.len() <= LONGEST_INFO {
             if clients.len() >= REMEMBERED {
                 clients.remove(0);

@@ -26,7 +26,7 @@ pub(crate) struct ValidityEnd(BoxFuture<'static, Ended>);
 impl ValidityEnd {
     /// The end of `identity`; an expiry counts `grace` later. `None` for an unauthenticated client,
     /// whose requests need no such check and no memory for it.
-    pub(crate) fn of(identity: &Identity, grace: Duration) -> Option<Self> {
+    pub(crate) fn from_identity(identity: &Identity, grace: Duration) -> Option<Self> {
         if identity.source == Source::Anonymous {
             return None;
         }
@@ -66,7 +66,7 @@ pub(crate) struct RequestValidity {
 
 impl RequestValidity {
     /// `None` for an unauthenticated client.
-    pub(crate) fn of(identity: &Arc<Identity>) -> Option<Box<Self>> {
+    pub(crate) fn from_identity(identity: &Arc<Identity>) -> Option<Box<Self>> {
         let is_authenticated = identity.source != Source::Anonymous;
         is_authenticated.then(|| {
             Box::new(Self {
@@ -84,7 +84,7 @@ impl RequestValidity {
     /// Ready once the request must end; wakes the task then.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         if self.end.is_none() {
-            self.end = ValidityEnd::of(&self.identity, REQUEST_GRACE);
+            self.end = ValidityEnd::from_identity(&self.identity, REQUEST_GRACE);
         }
         self.poll_before(cx)
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     async fn ended(identity: &Identity, grace: u64) -> Ended {
-        let mut end = ValidityEnd::of(identity, Duration::from_secs(grace)).unwrap();
+        let mut end = ValidityEnd::from_identity(identity, Duration::from_secs(grace)).unwrap();
         poll_fn(|cx| end.poll(cx)).await
     }
 
@@ -160,8 +160,8 @@ mod tests {
     async fn client_without_credentials_has_no_end() {
         let anonymous = Arc::new(identity(Source::Anonymous, None));
         assert!(
-            ValidityEnd::of(&anonymous, Duration::ZERO).is_none()
-                && RequestValidity::of(&anonymous).is_none()
+            ValidityEnd::from_identity(&anonymous, Duration::ZERO).is_none()
+                && RequestValidity::from_identity(&anonymous).is_none()
         );
     }
 }

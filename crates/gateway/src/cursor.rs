@@ -173,7 +173,7 @@ mod tests {
     fn cursor_opens_for_its_principal_alone() {
         let seal = with(1);
         let [ann, bob] =
-            ["ann", "bob"].map(|name| Holder::from(Principal::named("https://a.example", name)));
+            ["ann", "bob"].map(|name| Holder::from(Principal::new("https://a.example", name)));
         let elsewhere = Holder::new(ann.principal().clone(), Endpoint::at("/mcp/readers"));
         let tasks = TasksPosition {
             backend: "files".into(),
@@ -188,7 +188,7 @@ mod tests {
         for other in [
             bob,
             elsewhere,
-            Principal::named("https://b.example", "ann").into(),
+            Principal::new("https://b.example", "ann").into(),
             ANYONE,
             Principal::operator().into(),
         ] {

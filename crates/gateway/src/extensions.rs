@@ -80,7 +80,7 @@ pub(crate) fn promised(all: Json, servers: &[Json]) -> Json {
 
 /// Removes the unknown extensions from a server's `extensions`; also the one for skills if there
 /// are no resources.
-pub(crate) fn known(extensions: &Json, has_resources: bool) -> Json {
+pub(crate) fn retain_known(extensions: &Json, has_resources: bool) -> Json {
     let is_served =
         |name: &str| KNOWN.contains(&name) && (has_resources || name != meta::SKILLS_EXTENSION);
     rewrite_object(

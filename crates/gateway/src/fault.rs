@@ -79,7 +79,8 @@ pub fn no_sign_in(backend: &str) -> RpcError {
 /// user gets no elicitation; its user finds the link in the message.
 pub fn as_client_is_told(error: RpcError, capabilities: &Json) -> RpcError {
     let is_link = error.code == code::URL_ELICITATION_REQUIRED;
-    if !is_link || MissingCapability::of(capabilities, ClientCapability::ElicitationByUrl).is_none()
+    if !is_link
+        || MissingCapability::check(capabilities, ClientCapability::ElicitationByUrl).is_none()
     {
         return error;
     }

@@ -37,7 +37,7 @@ impl ListKind {
     }
 
     /// The list that `method` asks for, if it asks for one.
-    pub fn of(method: &Method) -> Option<Self> {
+    pub fn from_method(method: &Method) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.method() == *method)
     }
 
@@ -131,7 +131,7 @@ impl ListKind {
 /// A trait because its implementation depends on this crate.
 pub trait ListStore: Send + Sync {
     /// The list that an earlier run kept, if there is one.
-    fn kept(&self, kind: ListKind) -> Option<KeptList>;
+    fn load(&self, kind: ListKind) -> Option<KeptList>;
 
     /// Stores a list; `None` removes it. Does not wait for the disk.
     fn keep(&self, kind: ListKind, list: Option<KeptList>);

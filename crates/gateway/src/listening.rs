@@ -92,7 +92,7 @@ impl Listeners {
             if !listener.is_open() || self.lists.topology().number() != topology.number() {
                 return None;
             }
-            let view = View::of(Arc::clone(topology), &listener.listen.context);
+            let view = View::for_client(Arc::clone(topology), &listener.listen.context);
             match self.set_up(&listener, &view).await {
                 Ok((_, is_whole)) => (!is_whole).then_some(listener),
                 Err(RpcError { message, .. }) => {
@@ -158,7 +158,7 @@ impl Listeners {
                     deadline: Instant::now() + view.limits().timeout,
                 };
                 let (announced, (mut listening, heard, is_whole)) =
-                    tokio::join!(request.lists(), request.others());
+                    tokio::join!(request.lists(), request.listen_to_others());
                 listening.honoured.lists = announced;
                 listener.hear(|hearing| {
                     hearing.announced = announced;
@@ -221,7 +221,7 @@ impl ListenRequest<'_> {
     /// Listens for everything except changes of lists, waiting for each server no longer than for a
     /// list. Also returns the servers whose messages go directly to the client, and whether all
     /// servers concerned have answered.
-    async fn others(&self) -> (Listening, HashSet<BackendId>, bool) {
+    async fn listen_to_others(&self) -> (Listening, HashSet<BackendId>, bool) {
         let subscriptions = self.subscriptions().await;
         let asked = subscriptions
             .into_iter()
@@ -393,7 +393,7 @@ impl ListenRequest<'_> {
                 return Some(message);
             };
             // By the current rules, which may have changed since the client began to listen.
-            let view = View::of(lists.topology(), &context);
+            let view = View::for_client(lists.topology(), &context);
             let is_about_task = matches!(
                 notification.method,
                 Method::TaskStatus | Method::TaskChanged
@@ -403,7 +403,7 @@ impl ListenRequest<'_> {
                 && (!is_about_task
                     || tasks.permits_status(&view, &context, notification.params().as_ref()));
             // The gateway announces changes of lists itself.
-            if !is_permitted || Change::of(&notification.method).is_some() {
+            if !is_permitted || Change::from_method(&notification.method).is_some() {
                 return None;
             }
             let Some(uri) = notification.updated_uri() else {

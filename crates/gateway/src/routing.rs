@@ -114,7 +114,7 @@ impl Lookup<'_> {
         let mut edits = Edits::new(params.bytes().clone());
         let mut is_edited = false;
         for name in &names {
-            let Some((backend, original)) = self.named(&name.text).await? else {
+            let Some((backend, original)) = self.find_owner(&name.text).await? else {
                 continue;
             };
             if found.is_some_and(|other| other != backend) {
@@ -144,7 +144,7 @@ impl Lookup<'_> {
     }
 
     /// The server that owns the clients' name `name`, and the server's own name for the same thing.
-    async fn named(self, name: &str) -> Result<Option<(BackendId, String)>, RpcError> {
+    async fn find_owner(self, name: &str) -> Result<Option<(BackendId, String)>, RpcError> {
         let Self {
             view,
             lists,
@@ -152,7 +152,7 @@ impl Lookup<'_> {
             ..
         } = self;
         for kind in [ListKind::Tools, ListKind::Prompts] {
-            let list = lists.known(kind, view, &context.trace).await;
+            let list = lists.newest_view(kind, view, &context.trace).await;
             let entry = list.find(name);
             if entry.is_some_and(|entry| {
                 entry
@@ -243,7 +243,7 @@ impl Lookup<'_> {
             .get(backend)
             .filter(|member| member.can_withhold())?;
         let everything = View::everything_for(view.topology(), view.reader());
-        let of_kind = async |kind| lists.known(kind, &everything, &context.trace).await;
+        let of_kind = async |kind| lists.newest_view(kind, &everything, &context.trace).await;
         let templates = of_kind(ListKind::ResourceTemplates).await;
         let is_any_withheld = templates.whole().withholds_of(backend)
             || of_kind(ListKind::Resources)
@@ -278,7 +278,7 @@ impl Lookup<'_> {
         }
         let everything = View::everything_for(topology, view.reader());
         let resources = lists
-            .known(ListKind::Resources, &everything, &context.trace)
+            .newest_view(ListKind::Resources, &everything, &context.trace)
             .await;
         let listed = resources.whole().backend_naming(uri);
         let owner = match listed.filter(|owner| view.shows(*owner) && view.permits_uri(*owner, uri))
@@ -318,7 +318,9 @@ impl Lookup<'_> {
             return false;
         }
         // A skill is hidden with all its files if one of them is.
-        let skills = lists.known(ListKind::Skills, view, &context.trace).await;
+        let skills = lists
+            .newest_view(ListKind::Skills, view, &context.trace)
+            .await;
         if skills.whole().find(uri).is_some() && skills.find(uri).is_none() {
             return false;
         }
@@ -346,7 +348,7 @@ impl Lookup<'_> {
         let tools = uris::is_app(original).then_some(ListKind::Tools);
         for kind in naming.into_iter().chain(tools) {
             if lists
-                .known(kind, view, &context.trace)
+                .newest_view(kind, view, &context.trace)
                 .await
                 .whole()
                 .backend_naming(uri)
@@ -384,7 +386,7 @@ pub(crate) fn alias_in_use(
     lists: &ListWatcher,
     handed_out: impl FnOnce(&str) -> Option<BackendId>,
 ) -> Option<String> {
-    let view = View::of(lists.topology(), client);
+    let view = View::for_client(lists.topology(), client);
     let topology = view.topology();
     let needs_alias = Claims::newest(&view, lists).needs_alias(uri, backend);
     let is_needed =
@@ -442,7 +444,7 @@ impl<'a> Router<'a> {
             return self.to_unlisted(backend, original, kind, range);
         }
         let fresh = match newest {
-            None => Some(lists.known(kind, view, &context.trace).await),
+            None => Some(lists.newest_view(kind, view, &context.trace).await),
             Some(_) => catalogue.recheck(view, &context.trace).await,
         };
         if let Some(entry) = fresh.as_ref().and_then(|snapshot| snapshot.find(&name)) {
@@ -757,7 +759,7 @@ impl<'a> Router<'a> {
     ) -> Result<Target, RpcError> {
         let rewriting = backend
             .rewritings
-            .of(original)
+            .find(original)
             .filter(|_| kind == ListKind::Tools);
         let name = Json::string(original);
         let (params, arguments) = self.rewritten(rewriting.map(Arc::as_ref), Some(&name), range)?;

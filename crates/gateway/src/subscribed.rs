@@ -79,7 +79,7 @@ impl SessionSubscriptions {
     }
 
     /// The resources of a session, in their order.
-    pub fn of(&self, session: SessionKey) -> Vec<String> {
+    pub fn resources(&self, session: SessionKey) -> Vec<String> {
         let sessions = self.0.lock();
         let subscribed = sessions.get(&session).into_iter();
         let uris = subscribed.flat_map(|subscribed| subscribed.resources.keys());

@@ -300,7 +300,11 @@ impl UserAccess {
         if wants_scopes {
             return Err(self.more_scopes(&challenge).await);
         }
-        Err(self.0.state.lock().miss(Wanted::of(&challenge), stamp))
+        Err(self
+            .0
+            .state
+            .lock()
+            .miss(Wanted::from_challenge(&challenge), stamp))
     }
 
     /// The requirements for a new sign-in after the server has refused replacement credentials,
@@ -315,7 +319,7 @@ impl UserAccess {
         let stamp = self.0.store.stamp();
         let mut state = self.0.state.lock();
         if state.held.take_if(|held| held.value() == shown).is_some() {
-            return Some(state.miss(Wanted::of(&challenge), stamp));
+            return Some(state.miss(Wanted::from_challenge(&challenge), stamp));
         }
         // Another message may have found this out already, or have got other credentials.
         let missing = state.missing.as_ref().filter(|_| state.held.is_none());
@@ -352,7 +356,7 @@ impl UserAccess {
         }
         NoAccess::SignIn(Box::new(Wanted {
             scopes: Some(held.with(&wanted)),
-            ..Wanted::of(challenge)
+            ..Wanted::from_challenge(challenge)
         }))
     }
 
@@ -364,7 +368,7 @@ impl UserAccess {
 }
 
 impl Wanted {
-    pub(crate) fn of(challenge: &Challenge) -> Self {
+    pub(crate) fn from_challenge(challenge: &Challenge) -> Self {
         Self {
             resource_metadata: challenge.resource_metadata.clone(),
             scopes: challenge.scopes.clone(),

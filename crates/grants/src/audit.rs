@@ -63,7 +63,7 @@ impl<'a> GrantChangeEnd<'a> {
     };
 
     /// The change was made, for this reason.
-    pub(crate) fn because(reason: &'a str) -> Self {
+    pub(crate) fn new(reason: &'a str) -> Self {
         Self {
             reason: Some(reason.into()),
             ..Self::DONE

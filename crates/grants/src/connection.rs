@@ -189,7 +189,7 @@ pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreErro
     };
     let identify = |(owner, connection): (Owner, UserConnection)| (owner, connection.wants_key);
     let left: HashSet<_> = left.into_iter().map(identify).collect();
-    let end = GrantChangeEnd::because("the stored data of all users is removed");
+    let end = GrantChangeEnd::new("the stored data of all users is removed");
     let gone = known
         .into_iter()
         .map(identify)
@@ -201,7 +201,7 @@ pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreErro
         let reason = format!(
             "the stored data of all users is removed: {unnamed} {records} of users whom no key can name"
         );
-        grants.signed_out(&Owner::nobody(""), &GrantChangeEnd::because(&reason));
+        grants.signed_out(&Owner::nobody(""), &GrantChangeEnd::new(&reason));
     }
     Ok(Purged {
         records: removed?,
@@ -219,7 +219,7 @@ pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreErro
 pub async fn purge_of(grants: &Grants, name: &str) -> Result<usize, StoreError> {
     let (store, end) = (
         grants.store(),
-        GrantChangeEnd::because("the stored data about the server is removed"),
+        GrantChangeEnd::new("the stored data about the server is removed"),
     );
     let mut issuers = HashSet::from([name.to_owned()]);
     let mut count = 0;

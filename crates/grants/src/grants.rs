@@ -170,11 +170,11 @@ impl Grants {
     }
 
     /// A user's credentials for a server; `None` if the server's users need none.
-    pub fn of(&self, principal: &[u8], server: &str) -> Option<UserAccess> {
+    pub fn user_access(&self, principal: &[u8], server: &str) -> Option<UserAccess> {
         self.of_any(principal, server, |_| true)
     }
 
-    /// [`Self::of`], if the server still has this URL. Credentials for one place are never used at
+    /// [`Self::user_access`], if the server still has this URL. Credentials for one place are never used at
     /// another.
     pub fn of_at(&self, principal: &[u8], server: &str, url: &Url) -> Option<UserAccess> {
         self.of_any(principal, server, |settings| settings.url == *url)
@@ -567,7 +567,7 @@ impl ExchangedAccess {
 impl UserSubject {
     /// The user's access to the identity provider, with the current configuration.
     fn access(&self) -> Option<UserAccess> {
-        Grants(self.grants.upgrade()?).of(&self.principal, &self.issuer)
+        Grants(self.grants.upgrade()?).user_access(&self.principal, &self.issuer)
     }
 }
 

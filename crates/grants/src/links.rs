@@ -74,7 +74,7 @@ impl Links {
         // Without stated requirements, opening the page asks the server for them.
         let wanted = Some(wanted).filter(|wanted| **wanted != Wanted::default());
         let handle = self.handle(&Owner::new(principal, server), wanted)?;
-        below(&public_url, &format!("{CONNECT}{handle}"))
+        join_path(&public_url, &format!("{CONNECT}{handle}"))
     }
 
     pub(crate) fn handle(&self, owner: &Owner, wanted: Option<&Wanted>) -> Option<String> {
@@ -104,6 +104,6 @@ impl Links {
 }
 
 /// The URL of a path below another URL.
-pub(crate) fn below(url: &Url, path: &str) -> Option<Url> {
+pub(crate) fn join_path(url: &Url, path: &str) -> Option<Url> {
     Url::parse(&format!("{}{path}", url.as_str().trim_end_matches('/'))).ok()
 }

@@ -72,7 +72,7 @@ impl<K: Eq + Hash + Clone, T: Clone + Send + Sync + 'static> Outcomes<K, T> {
 
     /// The outcome of a question. `ask` asks it if there is no outcome that still holds; it gets the
     /// number of failures just before.
-    pub(crate) async fn of<F>(
+    pub(crate) async fn get_or_ask<F>(
         &self,
         key: &K,
         fresh: Duration,
@@ -160,11 +160,11 @@ mod tests {
                 Err(OAuthError::NoRandomness)
             }
         };
-        let all = join_all((0..150).map(|_| outcomes.of(&1, Duration::ZERO, ask))).await;
+        let all = join_all((0..150).map(|_| outcomes.get_or_ask(&1, Duration::ZERO, ask))).await;
         assert!(all.iter().all(Result::is_err));
-        assert!(outcomes.of(&1, Duration::ZERO, ask).await.is_err());
+        assert!(outcomes.get_or_ask(&1, Duration::ZERO, ask).await.is_err());
         assert_eq!(asked.load(Ordering::SeqCst), 1);
-        assert!(outcomes.of(&2, Duration::ZERO, ask).await.is_err());
+        assert!(outcomes.get_or_ask(&2, Duration::ZERO, ask).await.is_err());
         assert_eq!(asked.load(Ordering::SeqCst), 2);
     }
 
@@ -176,7 +176,7 @@ mod tests {
                 assert_eq!(failures, before);
                 Err(OAuthError::NoRandomness)
             };
-            assert!(outcomes.of(&1, Duration::ZERO, ask).await.is_err());
+            assert!(outcomes.get_or_ask(&1, Duration::ZERO, ask).await.is_err());
         }
         let pause = |failures| {
             let (_sender, outcome) =
@@ -195,11 +195,13 @@ mod tests {
         };
         assert!(!pause(0) && pause(20));
         assert_eq!(
-            outcomes.of(&1, Duration::ZERO, async |_| Ok(7)).await,
+            outcomes
+                .get_or_ask(&1, Duration::ZERO, async |_| Ok(7))
+                .await,
             Ok(7)
         );
         let ask = |failures| async move { Ok(usize::try_from(failures).unwrap()) };
-        assert_eq!(outcomes.of(&1, Duration::ZERO, ask).await, Ok(0));
+        assert_eq!(outcomes.get_or_ask(&1, Duration::ZERO, ask).await, Ok(0));
     }
 
     #[tokio::test]
@@ -208,13 +210,13 @@ mod tests {
         let (answer, asked) = tokio::sync::oneshot::channel::<usize>();
         let slow = |_| async move { asked.await.map_err(|_| OAuthError::NoRandomness) };
         let fresh = Duration::from_secs(60);
-        let waiting = outcomes.of(&1, fresh, slow);
+        let waiting = outcomes.get_or_ask(&1, fresh, slow);
         let (first, ()) = tokio::join!(waiting, async {
-            assert_eq!(outcomes.of(&2, fresh, async |_| Ok(2)).await, Ok(2));
+            assert_eq!(outcomes.get_or_ask(&2, fresh, async |_| Ok(2)).await, Ok(2));
             answer.send(1).unwrap();
         });
         assert_eq!(first, Ok(1));
-        assert_eq!(outcomes.of(&1, fresh, async |_| Ok(3)).await, Ok(1));
+        assert_eq!(outcomes.get_or_ask(&1, fresh, async |_| Ok(3)).await, Ok(1));
     }
 
     #[tokio::test]
@@ -222,7 +224,9 @@ mod tests {
         let outcomes = outcomes(|_| Duration::ZERO);
         for key in 0..MOST * 2 {
             assert_eq!(
-                outcomes.of(&key, Duration::ZERO, async |_| Ok(1)).await,
+                outcomes
+                    .get_or_ask(&key, Duration::ZERO, async |_| Ok(1))
+                    .await,
                 Ok(1)
             );
         }

@@ -72,7 +72,7 @@ impl Peers {
                 discovered
             }
         };
-        self.discovered.of(&key, RECENT, ask).await
+        self.discovered.get_or_ask(&key, RECENT, ask).await
     }
 
     /// The latest answer about where a server's users sign in.
@@ -122,7 +122,7 @@ impl Peers {
                 client.inspect_err(|error| _ = failed(server.name(), error))
             }
         };
-        let client = self.registered.of(&key, fresh, ask).await;
+        let client = self.registered.get_or_ask(&key, fresh, ask).await;
         let client = client.map_err(|error| SignInError::from(&error))?;
         if let Some(store) = store {
             let kept = store.put(&place, &RegisteredClient(client.clone())).await;

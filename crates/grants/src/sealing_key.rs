@@ -158,7 +158,7 @@ pub(crate) fn keys_of(
 
 /// Makes a key for new records; `None` for the folder's key.
 fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKeyError> {
-    let (note, key) = match kept(folder, keyring) {
+    let (note, key) = match create_in_keyring(folder, keyring) {
         Ok(made) => made,
         Err(reason) => {
             info!(
@@ -190,7 +190,7 @@ fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKe
 }
 
 /// Makes a new key and stores it in the keyring.
-fn kept(folder: &Folder, keyring: &dyn Keyring) -> Result<(Note, Key), String> {
+fn create_in_keyring(folder: &Folder, keyring: &dyn Keyring) -> Result<(Note, Key), String> {
     let (mut key, mut number) = ([0; 32], [0; 4]);
     rand::fill(&mut key)
         .and_then(|()| rand::fill(&mut number))
@@ -275,7 +275,7 @@ mod tests {
             *self.is_away.lock().unwrap() = is_away;
         }
 
-        fn here(&self) -> Result<(), String> {
+        fn check(&self) -> Result<(), String> {
             if *self.is_away.lock().unwrap() {
                 Err("it is locked".to_owned())
             } else {
@@ -286,7 +286,7 @@ mod tests {
 
     impl Keyring for Ring {
         fn keep(&self, name: &str, secret: &str) -> Result<(), String> {
-            self.here()?;
+            self.check()?;
             self.secrets
                 .lock()
                 .unwrap()
@@ -295,7 +295,7 @@ mod tests {
         }
 
         fn find(&self, name: &str) -> Result<Secret, String> {
-            self.here()?;
+            self.check()?;
             let found = self.secrets.lock().unwrap().get(name).cloned();
             found
                 .map(Secret::new)

@@ -12,7 +12,7 @@ use url::Url;
 use crate::audit::GrantChangeKind;
 use crate::error::{SignInError, failed, unkept, unusable};
 use crate::grants::Grants;
-use crate::links::below;
+use crate::links::join_path;
 use crate::oauth::{
     AuthorizationRequest, CallbackParameters, Challenge, Client, ClientRegistration, Discovered,
     ProofKey, Provider, Scopes, TokenSet, TokenTarget, authorization_request,
@@ -94,8 +94,8 @@ impl Offer {
         let wanted = &match wanted {
             Some(wanted) => wanted.clone(),
             // If the server does not answer now, its metadata are expected at the default place.
-            None => Wanted::of(
-                &Challenge::of(&server.requests, &server.settings.url)
+            None => Wanted::from_challenge(
+                &Challenge::fetch(&server.requests, &server.settings.url)
                     .await
                     .ok()
                     .flatten()
@@ -282,7 +282,7 @@ impl Offer {
         if method.returns_to_shared(&self.provider) {
             return Ok(callback.shared.clone());
         }
-        below(
+        join_path(
             &callback.shared,
             &format!("/{}", issuer_name(self.issuer())),
         )
@@ -303,7 +303,7 @@ impl Offer {
         }
         let reads_documents = provider.client_id_metadata_document_supported;
         if let Some(documents) = callback.documents.as_ref().filter(|_| reads_documents) {
-            let document = below(documents, &format!("/{}.json", issuer_name(self.issuer())));
+            let document = join_path(documents, &format!("/{}.json", issuer_name(self.issuer())));
             let document = document.ok_or_else(unusable)?;
             return Ok(ClientRegistration::of_document(provider, &document, None));
         }

@@ -129,7 +129,7 @@ impl Connections {
             let table = self.table.lock();
             let usages = table
                 .open
-                .of(&peer)
+                .share_entries(&peer)
                 .filter_map(|(_, one)| Some((one.usage()?, one)));
             let idle = usages.filter(|(usage, _)| is_idle(usage));
             idle.min_by_key(|(usage, _)| *usage)

@@ -193,8 +193,8 @@ impl Guard {
         match &self.origins {
             Origins::Own => {
                 let foreign = Rejection::OriginForeign;
-                let site = only(headers, SEC_FETCH_SITE).map_err(|()| foreign)?;
-                let origin = only(headers, ORIGIN).map_err(|()| foreign)?;
+                let site = single_value(headers, SEC_FETCH_SITE).map_err(|()| foreign)?;
+                let origin = single_value(headers, ORIGIN).map_err(|()| foreign)?;
                 let is_own_site =
                     site.is_none_or(|(_, site)| matches!(site, "same-origin" | "none"));
                 let is_own =
@@ -208,9 +208,10 @@ impl Guard {
             Origins::Listed(listed) => {
                 let refused = Rejection::OriginNotAllowed;
                 let is_any = || listed.iter().any(|one| one == ANY);
-                let Some((value, origin)) = only(headers, ORIGIN).map_err(|()| refused)? else {
-                    let site =
-                        only(headers, SEC_FETCH_SITE).map_err(|()| Rejection::OriginForeign)?;
+                let Some((value, origin)) = single_value(headers, ORIGIN).map_err(|()| refused)?
+                else {
+                    let site = single_value(headers, SEC_FETCH_SITE)
+                        .map_err(|()| Rejection::OriginForeign)?;
                     let is_own_site =
                         site.is_none_or(|(_, site)| matches!(site, "same-origin" | "none"));
                     return if is_own_site || is_any() {
@@ -259,7 +260,7 @@ impl Guard {
 
 /// The hosts in the target and in `Host`; at least one of them.
 fn named_hosts(target: &Uri, headers: &HeaderMap) -> Result<[Option<HostPort>; 2], Rejection> {
-    let header = only(headers, HOST).map_err(|()| Rejection::HostMalformed)?;
+    let header = single_value(headers, HOST).map_err(|()| Rejection::HostMalformed)?;
     let texts = [
         target.authority().map(Authority::as_str),
         header.map(|(_, text)| text),
@@ -351,7 +352,7 @@ fn normalized(origin: &str) -> String {
 }
 
 /// The single value of a header, also as text; an error if there are several or it is not text.
-fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<(&HeaderValue, &str)>, ()> {
+fn single_value(headers: &HeaderMap, name: HeaderName) -> Result<Option<(&HeaderValue, &str)>, ()> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),

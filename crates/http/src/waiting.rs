@@ -120,7 +120,10 @@ impl<T> WaitingConnections<T> {
         is_meant: impl Fn(Prospect) -> bool,
     ) -> Option<(T, ConnectionPeer)> {
         let first = |peer: &ConnectionPeer| {
-            let meant = self.all.of(peer).filter(|(_, one)| is_meant(one.prospect));
+            let meant = self
+                .all
+                .share_entries(peer)
+                .filter(|(_, one)| is_meant(one.prospect));
             meant.map(|(number, _)| *number).min()
         };
         let turns = self
@@ -134,20 +137,24 @@ impl<T> WaitingConnections<T> {
     /// Whether nothing is to be done for this peer now. Another connection is already ending for
     /// it, or nothing could be ended, or none of its connections waits.
     pub(crate) fn is_settled(&self, peer: ConnectionPeer) -> bool {
-        let mut own = self.all.of(&peer);
+        let mut own = self.all.share_entries(&peer);
         self.count(peer) == 0 || own.any(|(_, one)| one.prospect != Prospect::Unknown)
     }
 
     /// Whether the last attempt to end a connection for this peer was in vain.
     fn is_in_vain(&self, peer: ConnectionPeer) -> bool {
         self.all
-            .of(&peer)
+            .share_entries(&peer)
             .any(|(_, one)| one.prospect == Prospect::InVain)
     }
 
     /// Records whether another connection is ending for this peer.
     pub(crate) fn note(&mut self, peer: ConnectionPeer, is_ending: bool) {
-        let mut own: Vec<_> = self.all.of(&peer).map(|(number, _)| *number).collect();
+        let mut own: Vec<_> = self
+            .all
+            .share_entries(&peer)
+            .map(|(number, _)| *number)
+            .collect();
         own.sort_unstable();
         let (noted, prospect) = if is_ending {
             (1, Prospect::Promised)
@@ -171,7 +178,12 @@ impl<T> WaitingConnections<T> {
 
     /// The peers of waiting connections, each once, the one that has waited longest first.
     pub(crate) fn peers(&self) -> Vec<ConnectionPeer> {
-        let first = |peer: &ConnectionPeer| self.all.of(peer).map(|(number, _)| *number).min();
+        let first = |peer: &ConnectionPeer| {
+            self.all
+                .share_entries(peer)
+                .map(|(number, _)| *number)
+                .min()
+        };
         let mut peers: Vec<_> = self.all.shares().copied().collect();
         peers.sort_by_cached_key(first);
         peers

@@ -183,18 +183,18 @@ impl Env<'_> {
         let own = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
         let common = "OTEL_EXPORTER_OTLP_ENDPOINT";
         let endpoint = if let Some(base) = configured.endpoint {
-            below(base, path).ok_or("the configured endpoint".to_owned())
+            join_path(base, path).ok_or("the configured endpoint".to_owned())
         } else if let Some(whole) = self.get(&own) {
-            below(&whole, "").ok_or(own)
+            join_path(&whole, "").ok_or(own)
         } else if let Some(base) = self.get(common) {
-            below(&base, path).ok_or(common.to_owned())
+            join_path(&base, path).ok_or(common.to_owned())
         } else if wanted {
             let default = if path.is_empty() {
                 "http://localhost:4317"
             } else {
                 "http://localhost:4318"
             };
-            below(default, path).ok_or_else(String::new)
+            join_path(default, path).ok_or_else(String::new)
         } else {
             return Ok(None);
         };
@@ -287,7 +287,7 @@ impl Env<'_> {
 
 /// Appends `path` to the path of the URL (OTLP exporter configuration, Endpoint URLs for
 /// OTLP/HTTP).
-fn below(base: &str, path: &str) -> Option<Url> {
+fn join_path(base: &str, path: &str) -> Option<Url> {
     let mut url = Url::parse(base.trim())
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https"))?;

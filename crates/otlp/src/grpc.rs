@@ -27,9 +27,9 @@ pub(crate) fn channel(target: &OtlpTarget, handle: &Handle) -> Result<Channel, S
     }
     // The message of the library could show the URL.
     let failed = |_| StartError::Exporter {
-        reason: format!("{} cannot be used for gRPC", target.shown()),
+        reason: format!("{} cannot be used for gRPC", target.display()),
     };
-    let mut endpoint = Endpoint::from_shared(target.shown())
+    let mut endpoint = Endpoint::from_shared(target.display())
         .and_then(|endpoint| endpoint.user_agent(USER_AGENT))
         .map_err(failed)?
         .connect_timeout(target.timeout)

@@ -77,7 +77,7 @@ impl LogExport {
         let counts = Arc::<Counts>::default();
         let exporter = Exporter {
             collector,
-            endpoint: target.shown(),
+            endpoint: target.display(),
             resource: telemetry
                 .resource()
                 .cloned()

@@ -80,7 +80,7 @@ pub struct TlsFiles {
 
 impl OtlpTarget {
     /// The endpoint without user information and query, which could be secret.
-    pub fn shown(&self) -> String {
+    pub fn display(&self) -> String {
         let origin = self.endpoint.origin().ascii_serialization();
         match self.protocol {
             OtlpProtocol::HttpProtobuf => format!("{origin}{}", self.endpoint.path()),
@@ -95,7 +95,7 @@ impl std::fmt::Debug for OtlpTarget {
         let mut shown = f.debug_struct("OtlpTarget");
         shown
             .field("protocol", &self.protocol.as_str())
-            .field("endpoint", &self.shown());
+            .field("endpoint", &self.display());
         shown.field("headers", &headers).finish()
     }
 }

@@ -99,7 +99,7 @@ impl Push {
         every: Duration,
     ) -> Result<Self, StartError> {
         let collector = Collector::new(target, handle)?;
-        let endpoint = target.shown();
+        let endpoint = target.display();
         let (stop, mut stopped) = oneshot::channel();
         let task = handle.spawn(async move {
             let since = SystemTime::now();

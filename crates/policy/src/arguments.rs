@@ -30,7 +30,7 @@ pub(crate) struct LookedAt {
 
 impl LookedAt {
     /// The members that rules with these reads look at.
-    pub(crate) fn of(reads: &Reads) -> Self {
+    pub(crate) fn from_reads(reads: &Reads) -> Self {
         let first = match &reads.arguments {
             Some(Arguments::Named(names)) => Some(names.clone()),
             Some(Arguments::All) | None => None,

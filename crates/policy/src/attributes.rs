@@ -50,7 +50,7 @@ pub(crate) type SeenContext = Vec<(String, RestrictedExpression)>;
 const CHANGING: [&str; 4] = ["clientName", "clientVersion", "address", "time"];
 
 impl Differences {
-    pub(crate) fn of(rules: &[Rule]) -> Self {
+    pub(crate) fn find(rules: &[Rule]) -> Self {
         let mut all = Self::default();
         for rule in rules {
             all.reads.and(&rule.reads);

@@ -146,7 +146,7 @@ impl Shared {
     }
 
     /// Of these rules, those about an action.
-    fn about(&self, rules: &[u32], action: PolicyAction) -> impl Iterator<Item = &Rule> {
+    fn filter_action(&self, rules: &[u32], action: PolicyAction) -> impl Iterator<Item = &Rule> {
         rules
             .iter()
             .filter_map(|at| self.rules.get(usize::try_from(*at).ok()?))
@@ -191,7 +191,7 @@ impl Policies {
             .enumerate()
             .map(|(at, rule)| (rule.policy.id().clone(), at))
             .collect();
-        let differences = Differences::of(&rules);
+        let differences = Differences::find(&rules);
         let tags = servers
             .into_iter()
             .map(|ServerFacts { name, tags }| (name, tags))
@@ -353,7 +353,11 @@ struct Reach {
 struct RuleSets([OnceLock<ActionRules>; PolicyAction::ALL.len()]);
 
 impl RuleSets {
-    fn about(&self, action: PolicyAction, new: impl FnOnce() -> ActionRules) -> &ActionRules {
+    fn action_rules(
+        &self,
+        action: PolicyAction,
+        new: impl FnOnce() -> ActionRules,
+    ) -> &ActionRules {
         let at = PolicyAction::ALL
             .iter()
             .position(|one| *one == action)
@@ -387,7 +391,7 @@ struct ByItem {
 }
 
 impl ByItem {
-    fn of<'a>(policies: impl Iterator<Item = (&'a Rule, CedarPolicy)>) -> Self {
+    fn group<'a>(policies: impl Iterator<Item = (&'a Rule, CedarPolicy)>) -> Self {
         let mut named: HashMap<_, Vec<_>, _> = HashMap::default();
         let mut others = Vec::new();
         for (rule, policy) in policies {
@@ -403,7 +407,7 @@ impl ByItem {
     }
 
     /// The policies that may concern an item.
-    fn about(&self, item: &PolicyItem<'_>) -> Cow<'_, PolicySet> {
+    fn policies(&self, item: &PolicyItem<'_>) -> Cow<'_, PolicySet> {
         if self.named.is_empty() {
             return Cow::Borrowed(&self.others);
         }
@@ -483,7 +487,7 @@ impl Hints {
         "openWorldHint",
     ];
 
-    fn of(item: &PolicyItem<'_>) -> Self {
+    fn read(item: &PolicyItem<'_>) -> Self {
         let definition = item.definition.filter(|_| item.kind == PolicyKind::Tool);
         let Some(annotations) = definition.and_then(|definition| definition.get("annotations"))
         else {
@@ -577,17 +581,17 @@ impl ClientRights {
     }
 
     fn rules<'a>(&self, sets: &'a RuleSets, action: PolicyAction) -> &'a ActionRules {
-        sets.about(action, || self.rules_about(action))
+        sets.action_rules(action, || self.rules_about(action))
     }
 
     /// The rules that may concern an action of the client.
-    fn about(&self, action: PolicyAction) -> impl Iterator<Item = &Rule> {
-        self.shared.about(&self.known.rules, action)
+    fn relevant_rules(&self, action: PolicyAction) -> impl Iterator<Item = &Rule> {
+        self.shared.filter_action(&self.known.rules, action)
     }
 
     fn rules_about(&self, action: PolicyAction) -> ActionRules {
         let takes_arguments = matches!(action, PolicyAction::Call | PolicyAction::Get);
-        let about: Vec<_> = self.about(action).collect();
+        let about: Vec<_> = self.relevant_rules(action).collect();
         // Rules about arguments do not matter for actions without arguments.
         let listed = about
             .iter()
@@ -602,11 +606,11 @@ impl ClientRights {
             .for_each(|rule| reads.and(&rule.reads));
         let whole = (takes_arguments && reads.arguments.is_some()).then(|| {
             let all = about.iter().map(|rule| (*rule, rule.whole.clone()));
-            (ByItem::of(all), LookedAt::of(&reads))
+            (ByItem::group(all), LookedAt::from_reads(&reads))
         });
         ActionRules {
-            without_arguments: ByItem::of(listed.into_iter()),
-            of_request: (!of_request.is_empty()).then(|| ByItem::of(of_request.into_iter())),
+            without_arguments: ByItem::group(listed.into_iter()),
+            of_request: (!of_request.is_empty()).then(|| ByItem::group(of_request.into_iter())),
             whole,
             hides: about.iter().any(|rule| rule.hides()),
         }
@@ -616,13 +620,13 @@ impl ClientRights {
     fn listed(&self, item: &PolicyItem<'_>) -> (Verdict, Vec<String>) {
         let sets = self.sets();
         let hides = self.rules(&sets, PolicyAction::List).hides;
-        self.shown(item, hides, |action| {
+        self.judge_visibility(item, hides, |action| {
             self.say_without_arguments(self.rules(&sets, action), action, item)
         })
     }
 
     /// Whether the policies of an action show the client an item, and which of them decide. `hides` tells whether any rule about lists [hides](Rule::hides) something.
-    fn shown(
+    fn judge_visibility(
         &self,
         item: &PolicyItem<'_>,
         hides: bool,
@@ -648,10 +652,10 @@ impl ClientRights {
         item: &PolicyItem<'_>,
     ) -> Said {
         let said = self.remembered(action, item, || {
-            self.say(action, item, &rules.without_arguments.about(item), None)
+            self.say(action, item, &rules.without_arguments.policies(item), None)
         });
         match &rules.of_request {
-            Some(of_request) => said.and(self.say(action, item, &of_request.about(item), None)),
+            Some(of_request) => said.and(self.say(action, item, &of_request.policies(item), None)),
             None => said,
         }
     }
@@ -661,7 +665,7 @@ impl ClientRights {
     fn may_reach(&self, server: &str) -> bool {
         let rules = |action| {
             let about = self
-                .about(action)
+                .relevant_rules(action)
                 .filter(|rule| rule.is_about_server(server));
             PolicySet::from_policies(about.filter_map(|rule| rule.of_server.clone()))
                 .unwrap_or_default()
@@ -674,7 +678,7 @@ impl ClientRights {
                 definition: None,
             };
             let say = |action| self.say(action, &any, &rules(action), None);
-            self.shown(&any, true, say).0.outcome != PolicyOutcome::Hidden
+            self.judge_visibility(&any, true, say).0.outcome != PolicyOutcome::Hidden
         })
     }
 
@@ -683,7 +687,7 @@ impl ClientRights {
     fn may_do_all(&self, server: &str) -> bool {
         let may = |action: PolicyAction, kind| {
             let about = self
-                .about(action)
+                .relevant_rules(action)
                 .filter(|rule| rule.is_about_server(server));
             let whole: Vec<_> = about
                 .filter_map(|rule| rule.of_whole_server.clone())
@@ -746,7 +750,7 @@ impl ClientRights {
             read: looked_at.read(arguments)?,
             sent: arguments,
         };
-        let said = self.say(action, item, &whole.about(item), Some(call));
+        let said = self.say(action, item, &whole.policies(item), Some(call));
         Ok((self.verdict(&said, PolicyOutcome::Denied), said.notes))
     }
 
@@ -889,7 +893,7 @@ impl ClientRights {
         .into_iter()
         .chain(forms())
         .collect();
-        for (name, hint) in Hints::NAMES.into_iter().zip(Hints::of(item).0) {
+        for (name, hint) in Hints::NAMES.into_iter().zip(Hints::read(item).0) {
             of_item
                 .extend(hint.map(|hint| (name.to_owned(), RestrictedExpression::new_bool(hint))));
         }
@@ -941,7 +945,7 @@ impl ClientRights {
             return decide();
         }
         let hints = if self.shared.differences.reads_hints() {
-            Hints::of(item)
+            Hints::read(item)
         } else {
             Hints::default()
         };

@@ -36,7 +36,7 @@ pub(crate) enum Arguments {
 
 impl Reads {
     /// The reads in the conditions of a policy.
-    pub(crate) fn of(policy: &Template) -> Self {
+    pub(crate) fn collect(policy: &Template) -> Self {
         let mut reads = Self::default();
         for Clause::When(expression) | Clause::Unless(expression) in policy.clauses() {
             reads.add(expression);

@@ -15,7 +15,7 @@ use crate::link::{self, Link};
 use crate::schema::schema;
 use crate::source::{self, InvalidPolicy, PolicyText};
 use crate::typed::typed;
-use crate::uris::{key, named, widened};
+use crate::uris::{key, scope_entity, widened};
 
 /// The most policies, because each takes time in decisions.
 const MOST: usize = 10_000;
@@ -324,7 +324,7 @@ fn rule(place: Place<'_>, id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy
     let policy = policy.new_id(PolicyId::new(&*id));
     let tree = policy.to_pst().map_err(|error| error.to_string())?;
     let body = tree.body();
-    let reads = Reads::of(body);
+    let reads = Reads::collect(body);
     let ask = ask(&policy)?;
     let item = item(body);
     let to_check = {
@@ -411,7 +411,7 @@ fn rule(place: Place<'_>, id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy
 /// The id of the item that a scope names, folded if the policy forbids a URI; `None` if it names a
 /// server, an endpoint or nothing.
 fn item(policy: &Template) -> Option<Box<str>> {
-    let uid = named(&policy.resource).filter(|uid| !is_place(uid))?;
+    let uid = scope_entity(&policy.resource).filter(|uid| !is_place(uid))?;
     Some(match policy.effect {
         pst::Effect::Forbid => key(uid),
         pst::Effect::Permit => uid.eid.as_str().into(),

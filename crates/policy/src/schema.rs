@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    fn of(input_schema: &'static str) -> Option<String> {
+    fn input_type(input_schema: &'static str) -> Option<String> {
         record(&Json::literal(input_schema), NESTING)
     }
 
@@ -215,13 +215,13 @@ mod tests {
                 "{  }",
             ),
         ] {
-            let written = of(schema).unwrap();
+            let written = input_type(schema).unwrap();
             assert_eq!(written, expected);
             let (parsed, _) =
                 Schema::from_cedarschema_str(&format!("entity E = {written};")).unwrap();
             assert!(parsed.entity_types().next().is_some());
         }
-        assert_eq!(of(r#"{"type":"object"}"#), None);
+        assert_eq!(input_type(r#"{"type":"object"}"#), None);
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn problems(source: &str) -> Vec<String> {
 
 fn identity(name: &str, groups: &[&str]) -> Identity {
     Identity {
-        principal: Principal::named("fanlight:key", name),
+        principal: Principal::new("fanlight:key", name),
         name: name.into(),
         source: Source::Key,
         groups: groups.iter().map(|group| Arc::from(*group)).collect(),
@@ -565,7 +565,7 @@ fn clients_share_rights_unless_a_policy_tells_them_apart() {
     assert_ne!(number("eve", &["dev"]), number("a", &["dev"]));
     assert_eq!(call(&*rights(&all, "eve", &["dev"]), "s/t", "{}"), "hidden");
     let elsewhere = Identity {
-        principal: Principal::named("https://idp", "eve"),
+        principal: Principal::new("https://idp", "eve"),
         ..identity("eve", &["dev"])
     };
     let elsewhere = all

@@ -35,7 +35,7 @@ enum Test {
 }
 
 impl Test {
-    fn known(is_so: bool) -> Self {
+    fn from_bool(is_so: bool) -> Self {
         if is_so { Self::Always } else { Self::Never }
     }
 
@@ -215,7 +215,7 @@ fn types_of(expression: &Expr) -> Option<Arc<Expr>> {
 
 /// Whether an expression has this type of single values.
 fn is(expression: &Expr, wanted: &str) -> Test {
-    let known = |known: &str| Test::known(known == wanted);
+    let known = |known: &str| Test::from_bool(known == wanted);
     match expression {
         Expr::Literal(Literal::Bool(_))
         | Expr::HasAttr { .. }
@@ -268,14 +268,14 @@ fn is_list_of(expression: &Expr, wanted: &str) -> Test {
         Expr::BinaryOp {
             op: BinaryOp::GetTag,
             ..
-        } => Test::known(wanted == TEXT),
+        } => Test::from_bool(wanted == TEXT),
         Expr::GetAttr { expr, attr } => match types_of(expression) {
             Some(types) => {
                 let wanted = text(&format!("{LIST_OF}{wanted}"));
                 let either = Arc::new(Expr::Set(vec![wanted, text(LIST_OF)]));
                 Test::If(binary(BinaryOp::Contains, either, types))
             }
-            None => Test::known(
+            None => Test::from_bool(
                 is_variable(expr) && matches!(attr.as_str(), "scopes" | "tags") && wanted == TEXT,
             ),
         },

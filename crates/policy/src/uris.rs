@@ -48,7 +48,7 @@ pub(crate) fn widened(policy: &Template) -> Option<(ResourceConstraint, Vec<Clau
     };
     let mut clauses: Vec<_> = policy.clauses().iter().map(clause).collect();
     let mut resource = policy.resource.clone();
-    if let Some(uid) = named(&policy.resource).filter(|_| forbids)
+    if let Some(uid) = scope_entity(&policy.resource).filter(|_| forbids)
         && let Some(is_it) = in_forms(&|form| is_named(uid, form))
     {
         resource = ResourceConstraint::Is(uid.ty.clone());
@@ -59,7 +59,7 @@ pub(crate) fn widened(policy: &Template) -> Option<(ResourceConstraint, Vec<Clau
 }
 
 /// The entity that a scope names.
-pub(crate) fn named(resource: &ResourceConstraint) -> Option<&EntityUID> {
+pub(crate) fn scope_entity(resource: &ResourceConstraint) -> Option<&EntityUID> {
     match resource {
         ResourceConstraint::Eq(EntityOrSlot::Entity(uid))
         | ResourceConstraint::In(EntityOrSlot::Entity(uid))

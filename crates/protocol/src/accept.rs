@@ -27,7 +27,7 @@ impl Accepts {
 
     /// Evaluates the values of the header, which are read twice. The most specific range that
     /// matches a type decides. A malformed range matches nothing.
-    pub fn of<'a, V: Iterator<Item = &'a str>>(values: impl Fn() -> V) -> Self {
+    pub fn evaluate<'a, V: Iterator<Item = &'a str>>(values: impl Fn() -> V) -> Self {
         let allowed = |wanted: &str| {
             let ranges = values().flat_map(|value| value.split(',')).map(range);
             let matching =
@@ -103,7 +103,7 @@ mod tests {
             (",,;q=1,garbage", false, false),
         ] {
             assert_eq!(
-                Accepts::of(|| [value].into_iter()),
+                Accepts::evaluate(|| [value].into_iter()),
                 Accepts { json, events },
                 "{value}"
             );

@@ -42,7 +42,7 @@ pub enum ClientCapability {
 
 impl ClientCapability {
     /// The capability that a server's request needs; `None` for an unknown method.
-    pub fn of(method: &Method, params: Option<&Json>) -> Option<Self> {
+    pub fn for_request(method: &Method, params: Option<&Json>) -> Option<Self> {
         let param = |name: &str| params.and_then(|params| params.get(name));
         match method {
             Method::Elicit => Some(match param("mode") {
@@ -126,11 +126,11 @@ impl MissingCapability {
         method: &Method,
         params: Option<&Json>,
     ) -> Option<Self> {
-        Self::of(capabilities, ClientCapability::of(method, params)?)
+        Self::check(capabilities, ClientCapability::for_request(method, params)?)
     }
 
     /// Checks one capability; `None` if it is declared.
-    pub fn of(capabilities: &Json, capability: ClientCapability) -> Option<Self> {
+    pub fn check(capabilities: &Json, capability: ClientCapability) -> Option<Self> {
         let missing = Self {
             capability,
             in_part: capability.parent_in(capabilities).is_some(),
@@ -388,7 +388,7 @@ mod tests {
         );
         let (roots, tasks) = (
             none("roots/list", "{}"),
-            MissingCapability::of(&Json::empty_object(), ClientCapability::Tasks).unwrap(),
+            MissingCapability::check(&Json::empty_object(), ClientCapability::Tasks).unwrap(),
         );
         let cases: [(&[MissingCapability], &str); 10] = [
             (&[form], r#"{"elicitation":{}}"#),

@@ -36,7 +36,7 @@ pub struct InputRequest {
 
 impl InputRequired {
     /// The input that `response` asks for, if any.
-    pub fn of(response: &Response) -> Option<Self> {
+    pub fn from_response(response: &Response) -> Option<Self> {
         let result = response.result()?;
         // Almost no result asks for input, and reading all members of a large one takes time. An
         // escape could hide the word.
@@ -132,17 +132,17 @@ pub fn input_required<'a>(
 mod tests {
     use super::*;
 
-    fn of(result: &'static str) -> Option<InputRequired> {
-        InputRequired::of(&Response::from_result(&Json::literal(result)))
+    fn parse_result(result: &'static str) -> Option<InputRequired> {
+        InputRequired::from_response(&Response::from_result(&Json::literal(result)))
     }
 
     #[test]
     fn input_requests_are_read_with_escapes() {
-        assert!(of(r#"{"content":["input_required"]}"#).is_none());
-        assert!(of(r#"{"resultType":"complete","x":"input_required"}"#).is_none());
-        let hidden = of(r#"{"resultType":"input\u005frequired"}"#).unwrap();
+        assert!(parse_result(r#"{"content":["input_required"]}"#).is_none());
+        assert!(parse_result(r#"{"resultType":"complete","x":"input_required"}"#).is_none());
+        let hidden = parse_result(r#"{"resultType":"input\u005frequired"}"#).unwrap();
         assert!(hidden.is_empty());
-        let both = of(
+        let both = parse_result(
             r#"{"inputRequests":{"\u0061":{"method":"roots/list"},"b":{"params":{"x":1.0},"method":"x/y"}},"resultType":"input_required","requestState":"\u0073"}"#,
         )
         .unwrap();

@@ -92,7 +92,7 @@ impl LineDecoder {
     }
 
     /// How many bytes of the unfinished line are kept.
-    pub fn kept(&self) -> usize {
+    pub fn buffered(&self) -> usize {
         self.buffer.len()
     }
 

@@ -132,13 +132,13 @@ pub struct Response {
 impl Message {
     /// Reads the envelope of `text`, which may have at most `nesting` levels.
     pub fn parse(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
-        Self::of(Json::parse(text, nesting)?, Sender::Server)
+        Self::classify(Json::parse(text, nesting)?, Sender::Server)
     }
 
     /// Like [`Message::parse`], for a client's message. A member that a server could take for one
     /// of the envelope's members is an error.
     pub fn parse_from_client(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
-        Self::of(Json::parse(text, nesting)?, Sender::Client)
+        Self::classify(Json::parse(text, nesting)?, Sender::Client)
     }
 
     /// Reads a message that is forwarded as a whole. For a long message, only the structure is
@@ -150,10 +150,10 @@ impl Message {
         } else {
             Json::parse(text, nesting)?
         };
-        Self::of(json, Sender::Server)
+        Self::classify(json, Sender::Server)
     }
 
-    fn of(text: Json, sender: Sender) -> Result<Self, MessageError> {
+    fn classify(text: Json, sender: Sender) -> Result<Self, MessageError> {
         match text.kind() {
             Kind::Object => Self::from_object(text, sender),
             Kind::Array => Err(MessageError::Batch(text.into_bytes())),
@@ -181,7 +181,7 @@ impl Message {
             return Err(BatchError::TooLong(limit));
         }
         let parse = |range| {
-            Self::of(
+            Self::classify(
                 Json::parse(batch.slice(range).into_bytes(), nesting)?,
                 sender,
             )
@@ -253,7 +253,9 @@ impl Message {
             return invalid(id, "\"params\" must be an object");
         }
         match id {
-            None => Ok(Self::Notification(Notification::of(text, method, params))),
+            None => Ok(Self::Notification(Notification::from_text(
+                text, method, params,
+            ))),
             Some(id) if is_valid_id(&id) => Ok(Self::Request(Request {
                 id,
                 method,
@@ -274,7 +276,7 @@ fn is_valid_id(id: &Json) -> bool {
 }
 
 impl Notification {
-    fn of(text: Json, method: Method, params: Option<Range<usize>>) -> Self {
+    fn from_text(text: Json, method: Method, params: Option<Range<usize>>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut notification = Self {
@@ -353,7 +355,7 @@ impl Notification {
         let params = params.map(|params| end - params.bytes().len()..end);
         Self {
             is_own: true,
-            ..Self::of(text, method, params)
+            ..Self::from_text(text, method, params)
         }
     }
 
@@ -363,7 +365,7 @@ impl Notification {
             return self.clone();
         };
         let end = params.end - range.len() + value.bytes().len();
-        Self::of(
+        Self::from_text(
             self.with_value(range, value),
             self.method.clone(),
             Some(params.start..end),

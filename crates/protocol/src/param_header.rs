@@ -313,7 +313,7 @@ mod tests {
         Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()
     }
 
-    fn of(properties: &str) -> Result<Vec<ParamHeader>, AnnotationError> {
+    fn read(properties: &str) -> Result<Vec<ParamHeader>, AnnotationError> {
         annotations(
             &json(&format!(r#"{{"type":"object","properties":{properties}}}"#)),
             64,
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn annotations_are_found_through_properties() {
-        let found = of(r#"{"a":{"type":"string","x-mcp-header":"Region"},"o":{"properties":{"n":{"type":["integer","null"],"x-mcp-header":"N"}}}}"#).unwrap();
+        let found = read(r#"{"a":{"type":"string","x-mcp-header":"Region"},"o":{"properties":{"n":{"type":["integer","null"],"x-mcp-header":"N"}}}}"#).unwrap();
         assert_eq!(
             found[0],
             ParamHeader {
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn annotations_that_break_the_rules_are_refused() {
         let name = |value: &str| {
-            of(&format!(
+            read(&format!(
                 r#"{{"a":{{"type":"string","x-mcp-header":{value}}}}}"#
             ))
         };
@@ -353,17 +353,17 @@ mod tests {
         }
         let annotated = r#"{"type":"string","x-mcp-header":"A"}"#;
         assert!(matches!(
-            of(&format!(
+            read(&format!(
                 r#"{{"a":{annotated},"b":{{"type":"string","x-mcp-header":"a"}}}}"#
             )),
             Err(AnnotationError::Duplicate { .. })
         ));
         assert!(matches!(
-            of(r#"{"a":{"type":"number","x-mcp-header":"A"}}"#),
+            read(r#"{"a":{"type":"number","x-mcp-header":"A"}}"#),
             Err(AnnotationError::Type { .. })
         ));
         assert!(matches!(
-            of(r#"{"a":{"x-mcp-header":"A"}}"#),
+            read(r#"{"a":{"x-mcp-header":"A"}}"#),
             Err(AnnotationError::Type { .. })
         ));
         for elsewhere in [
@@ -372,7 +372,7 @@ mod tests {
             format!(r#"{{"a":{{"items":{{"properties":{{"b":{annotated}}}}}}}}}"#),
         ] {
             assert_eq!(
-                of(&elsewhere),
+                read(&elsewhere),
                 Err(AnnotationError::Unreachable),
                 "{elsewhere}"
             );
@@ -411,7 +411,7 @@ mod tests {
     fn too_many_annotations_are_refused_at_the_first_beyond_the_limit() {
         let annotated = |count: usize, invalid: &str| {
             let one = |n: usize| format!(r#""p{n}":{{"type":"string","x-mcp-header":"H{n}"}},"#);
-            of(&format!(
+            read(&format!(
                 "{{{}{invalid}}}",
                 (0..count)
                     .map(one)
@@ -434,8 +434,11 @@ mod tests {
 
     #[test]
     fn property_or_value_of_that_name_is_not_an_annotation() {
-        assert_eq!(of(r#"{"x-mcp-header":{"type":"string"}}"#), Ok(vec![]));
-        assert_eq!(of(r#"{"a":{"default":{"x-mcp-header":"q"}}}"#), Ok(vec![]));
+        assert_eq!(read(r#"{"x-mcp-header":{"type":"string"}}"#), Ok(vec![]));
+        assert_eq!(
+            read(r#"{"a":{"default":{"x-mcp-header":"q"}}}"#),
+            Ok(vec![])
+        );
     }
 
     #[test]

@@ -103,17 +103,17 @@ mod tests {
 
     use super::*;
 
-    fn shown(id: Option<Json>) -> Option<String> {
+    fn id_text(id: Option<Json>) -> Option<String> {
         id.map(|id| id.as_text().to_owned())
     }
 
     fn id(head: &str) -> Option<String> {
-        shown(id_in_head(head.as_bytes()))
+        id_text(id_in_head(head.as_bytes()))
     }
 
     #[test]
     fn id_in_the_tail_is_found() {
-        let last = |tail: &str| shown(id_in_tail(tail.as_bytes()));
+        let last = |tail: &str| id_text(id_in_tail(tail.as_bytes()));
         assert_eq!(
             last(r#"xxx"}]},"jsonrpc":"2.0","id":7}"#).as_deref(),
             Some("7")
@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(last(none), None, "{none}");
         }
         assert_eq!(
-            shown(super::id(br#"{"jsonrpc":"2.0","id":1,"re"#, br#""id":2}}"#)).as_deref(),
+            id_text(super::id(br#"{"jsonrpc":"2.0","id":1,"re"#, br#""id":2}}"#)).as_deref(),
             Some("1")
         );
     }

@@ -53,7 +53,7 @@ pub struct MirroredMember {
 
 impl MirroredMember {
     /// The member that the header repeats in requests of `method`.
-    pub fn of(&self, method: &str) -> Option<&'static str> {
+    pub fn find(&self, method: &str) -> Option<&'static str> {
         found(self.members, method)
     }
 }
@@ -380,7 +380,7 @@ mod tests {
             ("tasks/result", None),
             ("tools/list", None),
         ] {
-            assert_eq!(name.of(method), member, "{method}");
+            assert_eq!(name.find(method), member, "{method}");
             assert_eq!(Method::from_name(method).subject_member(), member);
         }
     }

@@ -52,7 +52,7 @@ pub struct Members {
 
 impl Members {
     /// Reads the names in `object`.
-    pub fn of(object: &Json) -> Self {
+    pub fn read(object: &Json) -> Self {
         let (mut has_value, mut names_secret, mut has_name) = (false, false, false);
         for member in object.members() {
             let Some(name) = member.name(object) else {
@@ -102,7 +102,7 @@ pub struct Elements {
 
 impl Elements {
     /// Begins with the first element of `list`.
-    pub fn of(list: &Json) -> Self {
+    pub fn new(list: &Json) -> Self {
         Self {
             is_pair: list.elements().take(3).count() == 2,
             is_next_secret: false,

@@ -41,7 +41,7 @@ impl Change {
     ];
 
     /// The change that `method` announces, if it announces one.
-    pub fn of(method: &Method) -> Option<Self> {
+    pub fn from_method(method: &Method) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|change| change.method() == *method)

@@ -243,7 +243,7 @@ impl AuditLog {
         if receivers.is_empty() {
             return;
         }
-        let data = data.into_iter().map(|(name, text)| (name, shown(text)));
+        let data = data.into_iter().map(|(name, text)| (name, one_line(text)));
         let notice = Notice {
             event,
             at: SystemTime::now(),
@@ -260,7 +260,7 @@ impl AuditLog {
     }
 
     /// The audit log in files, if there is one.
-    pub fn kept(&self) -> Option<Arc<KeptRecord>> {
+    pub fn files(&self) -> Option<Arc<KeptRecord>> {
         self.kept.load_full()
     }
 
@@ -295,8 +295,8 @@ impl AuditLog {
             "signOut" => "sign-out at a server",
             _ => "end of a grant",
         };
-        let who = principal.map(|principal| shown(&principal.describe()));
-        let (about, reason) = (shown(server), reason.map(shown));
+        let who = principal.map(|principal| one_line(&principal.describe()));
+        let (about, reason) = (one_line(server), reason.map(one_line));
         if outcome == "ok" {
             info!(target: "audit", what, about, who, outcome = "done", reason, "user: {what}");
         } else if let Some(omitted) = self.lines.admit(&who) {
@@ -315,20 +315,20 @@ impl AuditLog {
         let Some(omitted) = self.count_refusal("clients", reason, true, &client.principal) else {
             return;
         };
-        let what = shown(subject.method().as_str());
+        let what = one_line(subject.method().as_str());
         let about = subject
             .tool()
-            .map(|Item { server, name }| shown(&format!("{server}/{name}")));
+            .map(|Item { server, name }| one_line(&format!("{server}/{name}")));
         let (who, source, groups) = (
-            shown(&client.name),
+            one_line(&client.name),
             client.source.as_str(),
-            shown(&client.groups.join(",")),
+            one_line(&client.groups.join(",")),
         );
-        let endpoint = endpoint.path().map(|path| shown(path));
-        let about = about.or_else(|| subject.shown_name().map(|name| shown(&name)));
+        let endpoint = endpoint.path().map(|path| one_line(path));
+        let about = about.or_else(|| subject.shown_name().map(|name| one_line(&name)));
         let policies = subject
             .verdict()
-            .map(|verdict| shown(&verdict.policies.join(", ")));
+            .map(|verdict| one_line(&verdict.policies.join(", ")));
         warn!(target: "audit", what, about, policies, who, source, groups, endpoint, outcome = "refused", reason, omitted, "not allowed to a client: {reason}");
     }
 
@@ -349,7 +349,10 @@ impl AuditLog {
         let Some(omitted) = self.count_refusal("clients", reason, is_attempt, party) else {
             return;
         };
-        let (endpoint, text) = (shown(credentials.endpoint), shown(&denial.to_string()));
+        let (endpoint, text) = (
+            one_line(credentials.endpoint),
+            one_line(&denial.to_string()),
+        );
         let peer = credentials.connection.peer.map(display);
         warn!(target: "audit", what = "request", endpoint, outcome = "refused", reason, text, peer, omitted, "client not authenticated: {reason}");
     }
@@ -366,7 +369,7 @@ impl AuditLog {
         let Some(omitted) = self.count_refusal("admin", reason, is_attempt, party) else {
             return;
         };
-        let (who, principal, peer) = (name.map(shown), id(principal), peer.map(display));
+        let (who, principal, peer) = (name.map(one_line), id(principal), peer.map(display));
         warn!(target: "audit", what, who, principal, outcome = "refused", reason, peer, omitted, "operator not authenticated: {reason}");
     }
 
@@ -381,7 +384,7 @@ impl AuditLog {
             role,
             peer,
         } = *operator;
-        let (what, who, peer) = (shown(path), shown(name), peer.map(display));
+        let (what, who, peer) = (one_line(path), one_line(name), peer.map(display));
         let principal = id(principal);
         warn!(target: "audit", what, who, principal, source, role, outcome = "refused", reason = "role", peer, omitted, "not allowed to a {role}");
     }
@@ -420,7 +423,7 @@ impl AuditLog {
     /// The counts.
     pub fn metrics(&self) -> [Family; 4] {
         let counts = self.counts.lock();
-        let kept = self.kept();
+        let kept = self.files();
         let kept = kept.as_ref().map(|kept| &kept.ledger);
         let (written, mirrored) = (
             kept.map(|ledger| ledger.written()),
@@ -443,10 +446,10 @@ fn approval(
     outcome: &'static str,
 ) {
     let (who, source) = (
-        client.map(|client| shown(&client.name)),
+        client.map(|client| one_line(&client.name)),
         client.map(|client| client.source.as_str()),
     );
-    let about = shown(&format!("{server}/{name}"));
+    let about = one_line(&format!("{server}/{name}"));
     let principal = self::id(client.map(|client| &client.principal));
     info!(target: "audit", what = "approval", about, id, who, principal, source, outcome, "approval of a call: {outcome}");
 }
@@ -463,8 +466,8 @@ fn definition(pinned: &PinnedDefinition<'_>) {
         omitted,
     } = pinned;
     let (about, reasons) = (
-        shown(&format!("{kind} {server}/{name}")),
-        shown(&reasons.join("; ")),
+        one_line(&format!("{kind} {server}/{name}")),
+        one_line(&reasons.join("; ")),
     );
     match *outcome {
         "held" | "passed" => {
@@ -483,7 +486,7 @@ fn signed(what: &'static str, operator: &Actor<'_>) {
         role,
         peer,
     } = *operator;
-    let (who, principal, peer) = (shown(name), id(principal), peer.map(display));
+    let (who, principal, peer) = (one_line(name), id(principal), peer.map(display));
     info!(target: "audit", what, who, principal, source, role, outcome = "done", peer, "operator: {what}");
 }
 
@@ -496,9 +499,9 @@ fn changed(operator: &Actor<'_>, path: &str, about: Option<&str>, status: u16) {
         peer,
     } = *operator;
     let (what, about, who, principal, peer) = (
-        shown(path),
-        about.map(shown),
-        shown(name),
+        one_line(path),
+        about.map(one_line),
+        one_line(name),
         id(principal),
         peer.map(display),
     );
@@ -512,7 +515,7 @@ fn changed(operator: &Actor<'_>, path: &str, about: Option<&str>, status: u16) {
 
 /// The id of a principal, which policies and roles use.
 fn id(principal: Option<&Principal>) -> Option<String> {
-    principal.and_then(Principal::id).map(|id| shown(&id))
+    principal.and_then(Principal::id).map(|id| one_line(&id))
 }
 
 /// The counts of entries that arrived, under this name, and of lost entries.
@@ -527,7 +530,7 @@ fn outcomes(arrived: &'static str, counts: Option<Written>) -> Vec<([&'static st
 type Pairs = BTreeMap<[&'static str; 2], u64>;
 
 /// A peer's text on one line, shortened.
-fn shown(text: &str) -> String {
+fn one_line(text: &str) -> String {
     let escaped = visible::escaped(text);
     match escaped.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", escaped.get(..end).unwrap_or_default()),
@@ -542,8 +545,8 @@ mod tests {
 
     #[test]
     fn names_are_shown_on_one_line_with_an_end() {
-        assert!(!shown("a\nfake line\u{1b}[31m").contains(['\n', '\u{1b}']));
-        assert!(shown(&"x".repeat(10_000)).chars().count() <= LONGEST + 1);
+        assert!(!one_line("a\nfake line\u{1b}[31m").contains(['\n', '\u{1b}']));
+        assert!(one_line(&"x".repeat(10_000)).chars().count() <= LONGEST + 1);
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Masking<'_> {
         match value.kind() {
             Kind::Object => {
                 let mut object = ObjectBuilder::new();
-                let secret_members = secret::Members::of(value);
+                let secret_members = secret::Members::read(value);
                 for member in value.members() {
                     let Some(name) = member.name(value) else {
                         continue;
@@ -65,7 +65,7 @@ impl Masking<'_> {
                 let is_secret = self
                     .with_parts(of_element.clone())
                     .is_none_or(|all| all.iter().any(says_secret));
-                let mut secret_elements = secret::Elements::of(value);
+                let mut secret_elements = secret::Elements::new(value);
                 let mut list = ArrayBuilder::default();
                 for element in value.items() {
                     list.push(&if secret_elements.hide(&element) || is_secret {

@@ -22,7 +22,7 @@ pub struct ClientName {
 impl ClientName {
     /// The client with this `Implementation` object and this principal's name. `None` if nothing is
     /// known.
-    pub fn of(info: Option<&Json>, principal: Option<&Arc<str>>) -> Option<Arc<Self>> {
+    pub fn new(info: Option<&Json>, principal: Option<&Arc<str>>) -> Option<Arc<Self>> {
         let text = |key| {
             let value = info?.get(key)?;
             Some(Box::<str>::from(truncated(&value.as_str()?, LONGEST)))
@@ -75,22 +75,25 @@ mod tests {
     #[test]
     fn client_is_named_by_what_is_known() {
         let info = Json::literal(r#"{"name":"a\u0062","version":"1.0","title":"x"}"#);
-        let (ann, both) = (Arc::from("ann"), ClientName::of(Some(&info), None).unwrap());
+        let (ann, both) = (
+            Arc::from("ann"),
+            ClientName::new(Some(&info), None).unwrap(),
+        );
         assert_eq!(
             (both.name(), both.version(), both.principal()),
             (Some("ab"), Some("1.0"), None)
         );
         assert_eq!(both.label().as_deref(), Some("ab 1.0"));
         let odd = Json::literal(r#"{"name":7}"#);
-        assert_eq!(ClientName::of(Some(&odd), None), None);
+        assert_eq!(ClientName::new(Some(&odd), None), None);
         assert_eq!(
-            ClientName::of(Some(&odd), Some(&ann)).unwrap().principal(),
+            ClientName::new(Some(&odd), Some(&ann)).unwrap().principal(),
             Some("ann")
         );
-        assert_eq!(ClientName::of(None, None), None);
+        assert_eq!(ClientName::new(None, None), None);
         let long = Json::parse(format!(r#"{{"name":"{}"}}"#, "é".repeat(9000)).into(), 8).unwrap();
         assert_eq!(
-            ClientName::of(Some(&long), None)
+            ClientName::new(Some(&long), None)
                 .unwrap()
                 .name()
                 .unwrap()

@@ -21,7 +21,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    pub(crate) fn of(context: &TraceContext) -> Self {
+    pub(crate) fn from_context(context: &TraceContext) -> Self {
         Self {
             trace_id: context.trace_id(),
             span_id: context.span_id(),

@@ -27,7 +27,7 @@ pub enum Event {
 impl Event {
     /// The event for a notification, if it has one. The caller parses it on demand, because most
     /// events of a long call are only counted.
-    pub fn of(notification: &Notification) -> Option<impl FnOnce() -> Self> {
+    pub fn from_notification(notification: &Notification) -> Option<impl FnOnce() -> Self> {
         let has_event = matches!(notification.method, Method::Progress | Method::LogMessage);
         has_event.then_some(move || match notification.method {
             Method::Progress => {

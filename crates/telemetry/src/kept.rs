@@ -10,7 +10,7 @@ use crate::record::Record;
 
 /// The input that a result asks for. Longer results do not ask for any.
 pub(crate) fn input(answer: &Response) -> Option<InputRequired> {
-    (answer.size() <= MOST).then(|| InputRequired::of(answer))?
+    (answer.size() <= MOST).then(|| InputRequired::from_response(answer))?
 }
 
 impl Record {

@@ -63,7 +63,7 @@ impl Parent {
 
     /// Adds an event for a notification of the call. Only progress and log messages have events.
     pub fn notified(&self, notification: &Notification) {
-        let Some((event, span)) = Event::of(notification).zip(self.record()) else {
+        let Some((event, span)) = Event::from_notification(notification).zip(self.record()) else {
             return;
         };
         if span.event(event)
@@ -172,9 +172,9 @@ impl Parent {
     /// The ids of the span, for log lines.
     pub fn ids(&self) -> Option<Ids> {
         match &self.0 {
-            State::Active(span) => Some(Ids::of(&span.record().context)),
+            State::Active(span) => Some(Ids::from_context(&span.record().context)),
             State::Off | State::Root(_) => None,
-            State::Forwarding(header) => Some(Ids::of(&header.context)),
+            State::Forwarding(header) => Some(Ids::from_context(&header.context)),
         }
     }
 

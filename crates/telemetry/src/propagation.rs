@@ -140,11 +140,15 @@ impl Propagation {
         let changes = self.changes(meta);
         let removes = meta
             .members()
-            .any(|member| matches!(of(&changes, meta, &member), Some(Change::Remove)));
+            .any(|member| matches!(find_change(&changes, meta, &member), Some(Change::Remove)));
         let twice = meta.find([TRACEPARENT, TRACESTATE, BAGGAGE]).is_err();
         if removes || twice {
-            let keeps =
-                |member: &Member| matches!(of(&changes, meta, member), None | Some(Change::Keep));
+            let keeps = |member: &Member| {
+                matches!(
+                    find_change(&changes, meta, member),
+                    None | Some(Change::Keep)
+                )
+            };
             return rewrite_object(meta, keeps, &self.members(meta));
         }
         let mut edits = Edits::new(meta.bytes().clone());
@@ -235,7 +239,7 @@ impl Change<'_> {
     }
 }
 
-fn of<'a, 'b>(
+fn find_change<'a, 'b>(
     changes: &'a [(&'static str, Change<'b>); 3],
     meta: &Json,
     member: &Member,

@@ -66,7 +66,7 @@ fn write(out: &mut Vec<u8>, value: &Json, is_cut: bool) {
 }
 
 fn write_object(out: &mut Vec<u8>, value: &Json, is_cut: bool) {
-    let mut secret_members = secret::Members::of(value);
+    let mut secret_members = secret::Members::read(value);
     if is_cut {
         // The name of a value may have been cut off.
         secret_members = secret_members.hiding_values();
@@ -95,7 +95,7 @@ fn write_object(out: &mut Vec<u8>, value: &Json, is_cut: bool) {
 }
 
 fn write_array(out: &mut Vec<u8>, value: &Json, is_cut: bool) {
-    let mut secret_elements = secret::Elements::of(value);
+    let mut secret_elements = secret::Elements::new(value);
     out.push(b'[');
     let mut elements = value.elements().peekable();
     while let Some(element) = elements.next() {

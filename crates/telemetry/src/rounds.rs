@@ -19,7 +19,7 @@ pub(crate) struct StateId(u64);
 
 impl StateId {
     /// The id of a state; `None` if other calls may have the same one.
-    pub(crate) fn of(state: &str) -> Option<Self> {
+    pub(crate) fn derive(state: &str) -> Option<Self> {
         let hash = || FixedState::default().hash_one(state);
         (state.len() >= SHORTEST).then(|| Self(hash()))
     }

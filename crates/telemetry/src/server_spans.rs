@@ -13,7 +13,7 @@ use crate::record::Record;
 /// Keeps the spans in `answer` with the content of the call.
 pub(crate) fn keep(record: &Record, answer: &Response) {
     if record.content.get().is_some()
-        && let Some(spans) = of(answer)
+        && let Some(spans) = read(answer)
     {
         let at = record.start.began.later().wall();
         record.keep(at, ContentKind::ServerSpans, &spans);
@@ -21,7 +21,7 @@ pub(crate) fn keep(record: &Record, answer: &Response) {
 }
 
 /// The spans in `answer`, unless they are too long to be kept whole.
-fn of(answer: &Response) -> Option<Json> {
+fn read(answer: &Response) -> Option<Json> {
     let result = answer.result()?;
     let traces = result.get("_meta")?.get("otel")?.get("traces")?;
     let spans = traces.get("resourceSpans")?;
@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn spans_of_a_server_are_an_array_of_limited_size() {
         let spans = |result: String| {
-            of(&Response::from_result(
+            read(&Response::from_result(
                 &Json::parse(result.into(), 32).unwrap(),
             ))
         };

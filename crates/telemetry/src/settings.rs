@@ -128,7 +128,7 @@ impl Default for Propagators {
 
 impl Propagators {
     /// The part of a received context that is used.
-    pub(crate) fn of(self, found: Inbound) -> Inbound {
+    pub(crate) fn filter(self, found: Inbound) -> Inbound {
         let baggage = found.baggage.filter(|_| self.baggage);
         match self.trace_context {
             true => Inbound { baggage, ..found },

@@ -55,7 +55,9 @@ impl ServerSpan {
         backend: Option<&BackendTelemetry>,
         within: Option<&ActiveSpan>,
     ) -> ActiveSpan {
-        let mut inbound = recorder.propagators.of(Inbound::read(&message.carriers));
+        let mut inbound = recorder
+            .propagators
+            .filter(Inbound::read(&message.carriers));
         // A server's request within a call belongs to that call, even if the server names another
         // trace.
         if let (Some(remote), Some(span)) = (&inbound.parent, within)
@@ -197,7 +199,7 @@ impl ServerSpan {
 
     /// Records the state that the request brings back. It tells the call that the request continues.
     pub fn set_continued(&self, state: &Json) {
-        let state = state.as_str().and_then(|state| StateId::of(&state));
+        let state = state.as_str().and_then(|state| StateId::derive(&state));
         if state.is_some() {
             self.parent
                 .update(|fields| fields.optional().continued = state);
@@ -235,7 +237,7 @@ impl ServerSpan {
             span.keep_answer(method, answer);
             let state = kept::input(answer).and_then(|input| input.state);
             if let Some(state) = state.filter(|_| method.may_need_input()) {
-                let state = state.as_str().and_then(|state| StateId::of(&state));
+                let state = state.as_str().and_then(|state| StateId::derive(&state));
                 span.update(|fields| fields.optional().issued = state);
             }
         }
@@ -243,7 +245,7 @@ impl ServerSpan {
         if unseen {
             Verdict::default()
         } else {
-            Verdict::of(method, answer)
+            Verdict::judge(method, answer)
         }
     }
 
@@ -396,7 +398,7 @@ impl ClientSpan {
             span.record().keep_answer(method, answer);
             server_spans::keep(span.record(), answer);
         }
-        let verdict = Verdict::of(method, answer);
+        let verdict = Verdict::judge(method, answer);
         self.finish(&verdict.outcome());
     }
 

@@ -125,7 +125,7 @@ impl Record {
             fields
                 .session
                 .as_ref()
-                .map(|session| KeyValue::new(MCP_SESSION_ID, session.shown())),
+                .map(|session| KeyValue::new(MCP_SESSION_ID, session.digest())),
         );
         out.extend(fields.cache_hit.map(|hit| KeyValue::new(CACHE_HIT, hit)));
         let failures = fields

@@ -30,7 +30,7 @@ pub(crate) struct SessionId(pub(crate) SmolStr);
 
 impl SessionId {
     /// The first bytes of the SHA-256 digest of the id, in hexadecimal.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn digest(&self) -> String {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, self.0.as_bytes());
         HEXLOWER.encode(digest.as_ref().get(..SHOWN_SESSION).unwrap_or_default())
     }
@@ -130,7 +130,7 @@ mod tests {
     fn session_id_is_shown_as_digest() {
         let session = SessionId("s1".into());
         assert_eq!(
-            (session.shown().as_str(), format!("{session:?}").as_str()),
+            (session.digest().as_str(), format!("{session:?}").as_str()),
             ("e8bc163c82eee187", "SessionId")
         );
     }

@@ -45,7 +45,7 @@ impl<T> Named<T> {
 
 impl Subject {
     /// The subject of a message with these `params`.
-    pub fn of(method: &Method, params: Option<&Json>) -> Self {
+    pub fn new(method: &Method, params: Option<&Json>) -> Self {
         Self::found(method, |key| params?.peek(key))
     }
 
@@ -80,7 +80,7 @@ pub struct Verdict(Option<(ErrorType, Option<String>)>);
 
 impl Verdict {
     /// The verdict on the response to a request for `method`.
-    pub fn of(method: &Method, answer: &Response) -> Self {
+    pub fn judge(method: &Method, answer: &Response) -> Self {
         if let Some(error) = answer.error() {
             let message = error
                 .get("message")
@@ -137,7 +137,7 @@ mod tests {
     fn tool_error_has_the_first_line_of_its_text_without_secrets() {
         let of = |text: &str| {
             let result = Json::parse(text.to_owned().into(), 16).unwrap();
-            let verdict = Verdict::of(&Method::CallTool, &Response::from_result(&result));
+            let verdict = Verdict::judge(&Method::CallTool, &Response::from_result(&result));
             let Outcome::Failed {
                 error: ErrorType::ToolError,
                 message,
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn verdict_tells_errors_from_tool_errors() {
         let of = |method: &Method, text: &'static str| {
-            Verdict::of(method, &Response::from_result(&Json::literal(text)))
+            Verdict::judge(method, &Response::from_result(&Json::literal(text)))
         };
         assert_eq!(
             of(&Method::CallTool, r#"{"content":[],"isError":true}"#).outcome(),
@@ -201,7 +201,7 @@ mod tests {
             of(&Method::ListTools, r#"{"isError":true}"#).outcome(),
             Outcome::Finished
         );
-        let error = Verdict::of(
+        let error = Verdict::judge(
             &Method::Ping,
             &Response::from_error(&RpcError::new(-32602, "no")),
         );
@@ -218,15 +218,15 @@ mod tests {
     fn subject_is_read_from_params() {
         let params = Json::literal(r#"{"name":"a\u0064d","uri":"x://y"}"#);
         assert_eq!(
-            Subject::of(&Method::CallTool, Some(&params)).target(),
+            Subject::new(&Method::CallTool, Some(&params)).target(),
             Target::Tool("add")
         );
         assert_eq!(
-            Subject::of(&Method::ReadResource, Some(&params)).target(),
+            Subject::new(&Method::ReadResource, Some(&params)).target(),
             Target::Resource("x://y")
         );
         assert_eq!(
-            Subject::of(&Method::ListTools, Some(&params)),
+            Subject::new(&Method::ListTools, Some(&params)),
             Subject::None
         );
     }

@@ -174,8 +174,8 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let out = Log::shown("out", child.stdout.take().unwrap());
-        let err = Log::shown("err", child.stderr.take().unwrap());
+        let out = Log::print("out", child.stdout.take().unwrap());
+        let err = Log::print("err", child.stderr.take().unwrap());
         let admin = out.line_with("admin on").await;
         err.line_with("server is connected").await;
         Self {

@@ -48,8 +48,8 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let out = Log::shown("out", child.stdout.take().unwrap());
-        let err = Log::shown("err", child.stderr.take().unwrap());
+        let out = Log::print("out", child.stdout.take().unwrap());
+        let err = Log::print("err", child.stderr.take().unwrap());
         out.line_with("admin on").await;
         err.line_with("server is connected").await;
         Self {
@@ -369,7 +369,7 @@ async fn commands_of_the_banner_work_as_printed() {
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    let out = Log::shown("out", child.stdout.take().unwrap());
+    let out = Log::print("out", child.stdout.take().unwrap());
     out.line_with(" traces ").await;
     let printed = out.text();
     let commands: Vec<&str> = printed
@@ -429,7 +429,7 @@ async fn banner_of_the_demo_is_loud_and_its_commands_work() {
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    let out = Log::shown("out", child.stdout.take().unwrap());
+    let out = Log::print("out", child.stdout.take().unwrap());
     out.line_with(" traces ").await;
     let printed = out.text();
     assert!(

@@ -27,7 +27,7 @@ async fn configuration_of_the_folder_is_used_and_named() {
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped());
             let mut child = command.spawn().unwrap();
-            let err = Log::shown("err", child.stderr.take().unwrap());
+            let err = Log::print("err", child.stderr.take().unwrap());
             err.line_with(&format!("no --config: using {name} of this folder"))
                 .await;
             child.kill().await.unwrap();
@@ -114,7 +114,7 @@ async fn port_without_an_address_is_one_of_this_machine() {
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        let out = Log::shown("out", child.stdout.take().unwrap());
+        let out = Log::print("out", child.stdout.take().unwrap());
         out.line_with("listening on http://127.0.0.1:").await;
         child.kill().await.unwrap();
     }

@@ -22,7 +22,7 @@ enum Changes {
 }
 
 impl Changes {
-    async fn of(client: &Client, modern: bool) -> Self {
+    async fn watch(client: &Client, modern: bool) -> Self {
         if !modern {
             return Self::Handler(0);
         }
@@ -86,7 +86,7 @@ fn replace(file: &Path, text: &str) {
 /// next list has the change.
 async fn sees_changes(client: &Client, modern: bool, file: PathBuf, [base, more]: &[String; 2]) {
     assert_eq!(names(client).await, ["a__t", "b__t"]);
-    let mut changes = Changes::of(client, modern).await;
+    let mut changes = Changes::watch(client, modern).await;
     for _ in 0..2 {
         replace(&file, more);
         changes.next(client).await;

@@ -28,8 +28,8 @@ fn start(mut command: Command) -> Running {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let log = Log::shown("out", child.stdout.take().unwrap());
-    let _err = Log::shown("err", child.stderr.take().unwrap());
+    let log = Log::print("out", child.stdout.take().unwrap());
+    let _err = Log::print("err", child.stderr.take().unwrap());
     Running { child, log, _err }
 }
 

@@ -200,7 +200,7 @@ async fn resumed_call_is_cancelled_as_a_whole() {
     only.on("tools/call", elicits("").gated(&gate));
     let file = TraceFile::new();
     let mut gateway = Gateway::stdio_with(&config(&[only.entry("only")]), &file.arguments());
-    let mut client = StdioClient::of(&mut gateway);
+    let mut client = StdioClient::new(&mut gateway);
     let context = from_client(1, "01");
     let meta = format!(r#""traceparent":"{context}""#);
     let params = r#""name":"t","arguments":{}"#;

@@ -200,7 +200,7 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
         counted.append(&mut least);
     }
     let Some(budget) = budget else {
-        Budget::of(&counted).write(&args.budget)?;
+        Budget::new(&counted).write(&args.budget)?;
         println!("written to {}", args.budget.display());
         return Ok(());
     };

@@ -184,7 +184,8 @@ fn calls_table(plan: &Plan, results: &Results) -> Table {
             };
             let (nginx, one, ten) = (cpu("nginx"), cpu("fanlight"), cpu("fanlight10"));
             if nginx.or(one).or(ten).is_some() {
-                let numbers = [nginx, one, ratio(one, nginx), ten, ratio(ten, one)].map(shown);
+                let numbers =
+                    [nginx, one, ratio(one, nginx), ten, ratio(ten, one)].map(format_value);
                 let what = format!("{name}, {}", era.as_str());
                 table.rows.push([what].into_iter().chain(numbers).collect());
             }
@@ -199,7 +200,7 @@ fn medians_table(results: &Results) -> Table {
         let values: Vec<_> = median
             .values
             .iter()
-            .map(|(name, value)| format!("{name} {}", shown(Some(*value))))
+            .map(|(name, value)| format!("{name} {}", format_value(Some(*value))))
             .collect();
         let row = vec![median.scenario, median.system, values.join(", ")];
         table.rows.push(row);
@@ -220,8 +221,8 @@ fn goals_table(results: &Results) -> Table {
         } else {
             "least"
         };
-        let limit = format!("{} {}", shown(Some(goal.limit)), goal.unit);
-        let measured = shown(goal.measured);
+        let limit = format!("{} {}", format_value(Some(goal.limit)), goal.unit);
+        let measured = format_value(goal.measured);
         let row = [goal.name.as_str(), bound, limit.trim(), &measured, met];
         table.rows.push(row.map(str::to_owned).to_vec());
     }
@@ -229,7 +230,7 @@ fn goals_table(results: &Results) -> Table {
 }
 
 /// Three significant digits.
-pub(crate) fn shown(value: Option<f64>) -> String {
+pub(crate) fn format_value(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
         Some(value) if value.abs() >= 100.0 => format!("{value:.0}"),
@@ -246,7 +247,7 @@ mod tests {
     fn numbers_have_three_significant_digits() {
         let shown: Vec<_> = [0.123, 12.34, 12345.6]
             .into_iter()
-            .map(|value| shown(Some(value)))
+            .map(|value| format_value(Some(value)))
             .collect();
         assert_eq!(shown, ["0.12", "12.3", "12346"]);
     }

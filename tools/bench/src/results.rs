@@ -59,7 +59,7 @@ impl Results {
     /// The median of one value over the rounds; `None` if it was not measured.
     pub(crate) fn median(&self, scenario: &str, system: &str, value: &str) -> Option<f64> {
         let all: Vec<f64> = self
-            .of(scenario, system)
+            .samples(scenario, system)
             .filter_map(|sample| sample.values.get(value))
             .copied()
             .collect();
@@ -70,7 +70,7 @@ impl Results {
     /// measured.
     pub(crate) fn range(&self, scenario: &str, system: &str, value: &str) -> Option<[f64; 3]> {
         let all = || {
-            self.of(scenario, system)
+            self.samples(scenario, system)
                 .filter_map(|sample| sample.values.get(value))
                 .copied()
         };
@@ -97,7 +97,7 @@ impl Results {
             let values = values
                 .keys()
                 .filter_map(|name| Some((*name, self.median(scenario, system, name)?)));
-            let (values, rounds) = (values.collect(), self.of(scenario, system).count());
+            let (values, rounds) = (values.collect(), self.samples(scenario, system).count());
             medians.push(Median {
                 scenario: scenario.clone(),
                 system: system.clone(),
@@ -108,7 +108,7 @@ impl Results {
         medians
     }
 
-    fn of(&self, scenario: &str, system: &str) -> impl Iterator<Item = &Sample> {
+    fn samples(&self, scenario: &str, system: &str) -> impl Iterator<Item = &Sample> {
         self.samples
             .iter()
             .filter(move |sample| sample.scenario == scenario && sample.system == system)

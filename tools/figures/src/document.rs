@@ -60,7 +60,7 @@ mod tests {
     }
 
     /// The values in the page's table.
-    fn shown(text: &str) -> Vec<usize> {
+    fn table_values(text: &str) -> Vec<usize> {
         let table = text
             .split_once(BEGIN)
             .unwrap()
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn figures_are_within_their_bounds_and_near_the_table() {
-        let figures = Figures::of(&root()).unwrap();
+        let figures = Figures::count(&root()).unwrap();
         if std::env::var_os("UPDATE_GENERATED").is_some() {
             return fanlight_testkit::generated::assert_part(
                 PATH,
@@ -100,7 +100,7 @@ mod tests {
                 row.bound
             );
         }
-        let shown = shown(&Document::read(&root()).unwrap().0);
+        let shown = table_values(&Document::read(&root()).unwrap().0);
         assert_eq!(
             shown.len(),
             figures.rows.len(),

@@ -33,7 +33,7 @@ impl Figures {
     /// # Errors
     ///
     /// Fails if a file cannot be read.
-    pub(crate) fn of(root: &Path) -> io::Result<Self> {
+    pub(crate) fn count(root: &Path) -> io::Result<Self> {
         let sources = sources::read(root)?;
         let mut files: Vec<_> = sources.iter().map(|source| source.code.lines).collect();
         let mut functions: Vec<_> = sources

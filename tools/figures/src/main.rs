@@ -17,7 +17,7 @@ use figures::Figures;
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    match Figures::of(&root) {
+    match Figures::count(&root) {
         Ok(figures) => {
             print!("{}", figures.table());
             if let Some(size) = release_size(&root) {

@@ -14,9 +14,9 @@ pub(crate) fn check(data: &[u8]) {
         bytes: Linear(0, 0),
         milliseconds: 10,
     };
-    let accepts = bounded(data.len(), nothing, || Accepts::of(|| text.lines()));
+    let accepts = bounded(data.len(), nothing, || Accepts::evaluate(|| text.lines()));
     let with_json = format!("{text}\n{}", fanlight_protocol::accept::JSON);
-    let more = Accepts::of(|| with_json.lines());
+    let more = Accepts::evaluate(|| with_json.lines());
     assert_eq!(
         more,
         Accepts {
@@ -27,5 +27,5 @@ pub(crate) fn check(data: &[u8]) {
     );
     // The order of ranges does not matter.
     let reversed: Vec<&str> = text.lines().rev().collect();
-    assert_eq!(Accepts::of(|| reversed.iter().copied()), accepts);
+    assert_eq!(Accepts::evaluate(|| reversed.iter().copied()), accepts);
 }

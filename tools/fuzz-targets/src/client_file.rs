@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use fanlight_config::client_files::{
-    Client, Credential, Entry, Item, Places, Reach, System, add, has, remove,
+    Client, Credential, Entry, Item, Places, Reach, System, add, find_entry, remove,
 };
 
 use crate::cost::{Cost, Linear, bounded};
@@ -70,7 +70,7 @@ fn edit(client: Client, text: &str) {
     };
     let entry = Entry::new(client, NAME, reach);
     let in_text =
-        |text: &str| has(client, text, NAME).expect("a text that was changed can be read");
+        |text: &str| find_entry(client, text, NAME).expect("a text that was changed can be read");
     let Ok(with) = add(client, text, &entry) else {
         return;
     };

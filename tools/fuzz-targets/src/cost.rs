@@ -24,7 +24,7 @@ pub struct Cost {
 pub struct Linear(pub u64, pub u64);
 
 impl Linear {
-    fn of(self, length: u64) -> u64 {
+    fn limit(self, length: u64) -> u64 {
         self.0.saturating_add(self.1.saturating_mul(length))
     }
 }
@@ -78,9 +78,9 @@ fn attempt<T>(length: usize, cost: Cost, read: &impl Fn() -> T) -> (T, Option<St
     let longest = Duration::from_millis(cost.milliseconds)
         + TIME_PER_BYTE * u32::try_from(length).unwrap_or(u32::MAX);
     let exceeded = [
-        (allocated.count_total > cost.allocations.of(bytes))
+        (allocated.count_total > cost.allocations.limit(bytes))
             .then(|| format!("{} allocations", allocated.count_total)),
-        (allocated.bytes_total > cost.bytes.of(bytes))
+        (allocated.bytes_total > cost.bytes.limit(bytes))
             .then(|| format!("{} allocated bytes", allocated.bytes_total)),
         (cfg!(feature = "processor-time") && time > longest)
             .then(|| format!("{time:?} of processor time")),

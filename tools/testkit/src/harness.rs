@@ -384,7 +384,7 @@ impl Default for Log {
 
 impl Log {
     /// Records the lines of a stream, each with `name` in front, and prints them if the test fails.
-    pub fn shown(name: &'static str, stream: impl AsyncRead + Unpin + Send + 'static) -> ShownLog {
+    pub fn print(name: &'static str, stream: impl AsyncRead + Unpin + Send + 'static) -> ShownLog {
         let log = Self::default();
         log.follow(name, stream);
         ShownLog(log)

@@ -120,7 +120,7 @@ impl Peer {
             return;
         }
         for message in parsed(text).into_iter().flat_map(messages) {
-            let Some(mut request) = Request::of(&message) else {
+            let Some(mut request) = Request::parse(&message) else {
                 continue;
             };
             if request.revision.is_none() {

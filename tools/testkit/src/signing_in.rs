@@ -122,7 +122,7 @@ impl SignInSetting {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let said = Log::shown("login", login.stderr.take().unwrap());
+        let said = Log::print("login", login.stderr.take().unwrap());
         let line = said.line_with("machine: ").await;
         let (_, address) = line.split_once("machine: ").unwrap();
         (login, address.trim().to_owned())
@@ -188,7 +188,7 @@ impl SignInSetting {
     }
 
     /// The credentials that came with calls to the server, in order.
-    pub fn shown(&self) -> Vec<String> {
+    pub fn credentials(&self) -> Vec<String> {
         let calls = self.backend.received("tools/call");
         calls
             .iter()

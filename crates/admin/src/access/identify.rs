@@ -36,7 +36,7 @@ impl Admin {
         headers: &HeaderMap,
         connection: &ConnectionFacts,
     ) -> Result<Operator, Denied> {
-        match Authorization::of(headers) {
+        match Authorization::read(headers) {
             Authorization::Bearer(token) => {
                 let proof = self.prove_token(now, token, connection).await?;
                 return Ok(now.judge(&proof, SystemTime::now())?);
@@ -86,7 +86,7 @@ impl Admin {
         id: &str,
         connection: &ConnectionFacts,
     ) -> Option<SessionInForce> {
-        let (key, limits) = (Digest::of(id.as_bytes()), now.session_limits());
+        let (key, limits) = (Digest::compute(id.as_bytes()), now.session_limits());
         let own = self.sessions.touch(key, &limits);
         if own.is_none() && !self.common.may_know(id) {
             return None;
@@ -101,7 +101,7 @@ impl Admin {
         };
         let proof = match proof {
             CommonProof::Token(token) => {
-                let digest = Digest::of(token.as_bytes());
+                let digest = Digest::compute(token.as_bytes());
                 self.check_token(now, &token, digest, connection).await.ok()
             }
             CommonProof::SignedIn { at, proof } => {
@@ -117,7 +117,7 @@ impl Admin {
 
     /// Ends a session at all replicas.
     pub(crate) async fn end_session(&self, id: &str) -> Result<(), String> {
-        let key = Digest::of(id.as_bytes());
+        let key = Digest::compute(id.as_bytes());
         self.sessions.end(key);
         if self.common.may_know(id) {
             self.common.end(key).await?;
@@ -132,7 +132,7 @@ impl Admin {
         token: &str,
         connection: &ConnectionFacts,
     ) -> Result<Proof, Denied> {
-        let (peer, digest) = (peer(connection), Digest::of(token.as_bytes()));
+        let (peer, digest) = (peer(connection), Digest::compute(token.as_bytes()));
         let most = now.settings.max_sign_in_failures;
         self.throttle
             .check(peer, digest, most)
@@ -222,7 +222,7 @@ impl Admin {
             return Err(Denied::Missing);
         }
         if !identity.may_use(ENDPOINT) {
-            return Err(Denied::NoRole(Known::of(&identity)));
+            return Err(Denied::NoRole(Known::from_identity(&identity)));
         }
         Ok(Proof::Identity(identity))
     }

@@ -44,8 +44,8 @@ impl InForce {
         let role = self
             .settings
             .roles
-            .of(identity)
-            .ok_or_else(|| Worthless::NoRole(Known::of(identity)))?;
+            .find(identity)
+            .ok_or_else(|| Worthless::NoRole(Known::from_identity(identity)))?;
         let (name, validity) = (Arc::clone(&identity.name), identity.validity.clone());
         let principal = Some(identity.principal.clone());
         Ok(Operator {

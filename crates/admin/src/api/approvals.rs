@@ -78,7 +78,7 @@ pub(super) async fn list(
         .list()
         .await?
         .into_iter()
-        .map(|open| shown(open, may_approve))
+        .map(|open| approval_view(open, may_approve))
         .collect();
     Ok(answer(&Approvals { approvals }))
 }
@@ -117,7 +117,7 @@ pub(super) async fn decide(
     Ok(About(about).with(answer))
 }
 
-fn shown(open: OpenQuestion, may_approve: bool) -> Approval {
+fn approval_view(open: OpenQuestion, may_approve: bool) -> Approval {
     let OpenQuestion {
         id,
         call,

@@ -75,7 +75,7 @@ pub(super) async fn entries(State(admin): AdminState, query: Query) -> Answer {
     let ledger = admin
         .subject
         .audit_log
-        .kept()
+        .files()
         .map(|kept| Arc::clone(&kept.ledger));
     let lost = ledger.as_ref().map_or(0, |ledger| ledger.written().lost);
     let not_exported = ledger
@@ -120,7 +120,7 @@ pub(super) async fn used(State(admin): AdminState, query: Query) -> Answer {
 }
 
 fn files(admin: &Admin) -> Option<Vec<LedgerFiles>> {
-    Some(admin.subject.audit_log.kept()?.files())
+    Some(admin.subject.audit_log.files()?.files())
 }
 
 /// Reads files, in a few requests at a time.

@@ -55,7 +55,7 @@ pub(super) async fn answer(State(admin): AdminState, Path(name): Path<String>) -
     Ok(reply::answer(&BackendDetails {
         differences: differences.iter().map(Difference::from).collect(),
         description: description.map(Verbatim),
-        history: admin.history.of(&name),
+        history: admin.history.changes(&name),
         processes: running
             .into_iter()
             .map(|one| RunningProcess {

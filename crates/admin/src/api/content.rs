@@ -47,7 +47,11 @@ pub(super) async fn list(State(admin): AdminState) -> Response {
     let level = telemetry.content().unwrap_or_default().level;
     answer(&Contents {
         level: level.as_str(),
-        windows: telemetry.content_windows().into_iter().map(shown).collect(),
+        windows: telemetry
+            .content_windows()
+            .into_iter()
+            .map(window_view)
+            .collect(),
     })
 }
 
@@ -72,7 +76,7 @@ pub(super) async fn keep(State(admin): AdminState, headers: HeaderMap, body: Bod
         ),
     };
     let about = About(format!("content of {of} for {} s", lasts.as_secs()));
-    Ok(about.with(answer(&shown(window))))
+    Ok(about.with(answer(&window_view(window))))
 }
 
 fn time(body: &Json) -> Result<Duration, Refusal> {
@@ -111,7 +115,7 @@ fn member(body: &Json, name: &str) -> Result<Option<String>, Refusal> {
     text.map(Some)
 }
 
-fn shown(window: ContentWindow) -> Window {
+fn window_view(window: ContentWindow) -> Window {
     let (server, endpoint) = match window.scope {
         ContentScope::All => (None, None),
         ContentScope::Server(name) => (Some(name), None),

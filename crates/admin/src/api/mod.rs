@@ -62,7 +62,7 @@ pub(crate) fn routes() -> Vec<Route> {
             read(async |State(admin): AdminState| answer(&admin.latest.with_uptime())),
         ),
         Route("/api/traces", VIEWER, read(traces::list)),
-        Route("/api/traces/{id}", VIEWER, read(traces::one)),
+        Route("/api/traces/{id}", VIEWER, read(traces::trace)),
         Route(
             "/api/traces/{id}/recording",
             OPERATOR,

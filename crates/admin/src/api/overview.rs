@@ -140,7 +140,7 @@ impl Latest {
                 (canary.as_ref(), mirror.as_ref())
             });
             let endpoints = endpoints.get(name).map_or(&[][..], Vec::as_slice);
-            Backend::of(
+            Backend::new(
                 name,
                 (status, endpoints),
                 processes.get(name).map_or(&[][..], Vec::as_slice),

@@ -60,7 +60,7 @@ pub(super) async fn of_one(
     let lines = output
         .lines
         .iter()
-        .map(|line| Line::of(&name, line))
+        .map(|line| Line::new(&name, line))
         .collect();
     Ok(answer(&ServerLog {
         name,
@@ -82,7 +82,7 @@ pub(super) async fn of_all(
     Ok(answer(&AllLogs {
         lines: lines
             .iter()
-            .map(|(name, line)| Line::of(name, line))
+            .map(|(name, line)| Line::new(name, line))
             .collect(),
     }))
 }
@@ -97,8 +97,9 @@ fn follow(admin: &Arc<Admin>, operator: Operator, server: Option<String>) -> Ans
     };
     let events = unfold(follower, |mut follower| async move {
         let lines = follower.next().await?;
-        let event =
-            |(name, line): &(Arc<str>, ProcessLine)| event("line", &to_json(&Line::of(name, line)));
+        let event = |(name, line): &(Arc<str>, ProcessLine)| {
+            event("line", &to_json(&Line::new(name, line)))
+        };
         Some((iter(lines.iter().map(event).collect::<Vec<_>>()), follower))
     });
     Ok(stream::response(&now, events.flatten()))
@@ -195,7 +196,7 @@ fn outputs(admin: &Admin, server: Option<&str>) -> Vec<(Arc<str>, ProcessOutput)
 }
 
 impl Line {
-    fn of(server: &str, line: &ProcessLine) -> Self {
+    fn new(server: &str, line: &ProcessLine) -> Self {
         Self {
             server: server.to_owned(),
             at_ms: moment(line.at),

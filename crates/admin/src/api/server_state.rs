@@ -118,7 +118,7 @@ pub(super) enum Seconds {
 
 impl Backend {
     /// The state of the server called `name`, with its last failure among `failed`.
-    pub(super) fn of(
+    pub(super) fn new(
         name: &str,
         (status, endpoints): (&BackendStatus, &[EndpointStatus]),
         running: &[RunningProcess],
@@ -145,7 +145,7 @@ impl Backend {
             }),
             endpoints: endpoints
                 .iter()
-                .map(|endpoint| BackendEndpoint::of(endpoint, seconds))
+                .map(|endpoint| BackendEndpoint::from_status(endpoint, seconds))
                 .collect(),
             canary: canary.map(Canary::from),
             mirror: mirror.map(Mirror::from),
@@ -154,8 +154,8 @@ impl Backend {
                 seconds: (seconds == Seconds::Shown).then_some(starting.elapsed.as_secs_f64()),
                 last_line: starting.last_line.as_ref().map(ToString::to_string),
             }),
-            failure: status.failure.as_ref().map(Failure::of),
-            last_error: LastError::of(name, failed),
+            failure: status.failure.as_ref().map(Failure::from_error),
+            last_error: LastError::find(name, failed),
             requests: figures.requests,
             errors: figures.errors,
             failed_connections: figures.failed_connections,
@@ -168,7 +168,7 @@ impl Backend {
 }
 
 impl BackendEndpoint {
-    fn of(status: &EndpointStatus, seconds: Seconds) -> Self {
+    fn from_status(status: &EndpointStatus, seconds: Seconds) -> Self {
         let is_shown = seconds == Seconds::Shown;
         Self {
             place: status.place.clone(),
@@ -182,7 +182,7 @@ impl BackendEndpoint {
 }
 
 impl Failure {
-    fn of(error: &BackendError) -> Self {
+    fn from_error(error: &BackendError) -> Self {
         let texts = |lines: &[Arc<str>]| lines.iter().map(ToString::to_string).collect();
         let none = FailureDetails::default();
         let FailureDetails {
@@ -192,7 +192,7 @@ impl Failure {
             challenge: _,
         } = error.details().unwrap_or(&none);
         Self {
-            what: error.what(),
+            what: error.summary(),
             kind: error.outcome().as_str(),
             stderr: texts(stderr),
             stdout: texts(stdout),
@@ -203,7 +203,7 @@ impl Failure {
 
 impl LastError {
     /// The latest failure of a message to or from the server called `name`.
-    fn of(name: &str, failed: &[Trace]) -> Option<Self> {
+    fn find(name: &str, failed: &[Trace]) -> Option<Self> {
         let is_named = |value: &str| value == name;
         let (trace, span) = failed.iter().find_map(|trace| {
             let span = trace.spans.iter().rev().find(|span| {

@@ -183,7 +183,7 @@ pub(super) async fn sign_in(
         let message = "the system has no random numbers for a session";
         return Refusal::unavailable(message).into_response();
     };
-    let (key, limits) = (Digest::of(id.as_bytes()), now.session_limits());
+    let (key, limits) = (Digest::compute(id.as_bytes()), now.session_limits());
     admin
         .sessions
         .add(key, proof, peer(connection), Duration::ZERO, &limits);

@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    fn one(digest: &str, idle: Option<u64>) -> SessionView {
+    fn session_view(digest: &str, idle: Option<u64>) -> SessionView {
         SessionView {
             digest: digest.into(),
             endpoint: None,
@@ -154,7 +154,11 @@ mod tests {
             waiting: Duration::from_millis(5),
             left: Duration::from_secs(1),
         };
-        let sessions = vec![one("c", Some(9)), one("a", None), one("b", Some(3))];
+        let sessions = vec![
+            session_view("c", Some(9)),
+            session_view("a", None),
+            session_view("b", Some(3)),
+        ];
         let clients = ClientsView {
             sessions,
             suspended: vec![suspended],

@@ -179,7 +179,7 @@ async fn prove(
     let (peer, most) = (peer(connection), now.settings.max_sign_in_failures);
     admin
         .throttle
-        .check(peer, Digest::of(came.query.as_bytes()), most)
+        .check(peer, Digest::compute(came.query.as_bytes()), most)
         .map_err(Denied::Throttled)?;
     let finished = {
         let _asking = admin.attempts.asking.try_acquire().map_err(|_| busy())?;

@@ -201,7 +201,7 @@ fn gone() -> Refusal {
 }
 
 /// One trace as OTLP-JSON.
-pub(super) async fn one(
+pub(super) async fn trace(
     State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     Path(id): Path<String>,

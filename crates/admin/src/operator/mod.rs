@@ -62,7 +62,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    pub(crate) fn of(identity: &Identity) -> Self {
+    pub(crate) fn from_identity(identity: &Identity) -> Self {
         Self {
             name: Arc::clone(&identity.name),
             principal: identity.principal.clone(),

@@ -43,7 +43,7 @@ impl Roles {
     }
 
     /// The role of an identity, if it has one. A client that is not authenticated has none.
-    pub(crate) fn of(&self, identity: &Identity) -> Option<Role> {
+    pub(crate) fn find(&self, identity: &Identity) -> Option<Role> {
         if identity.source == Source::Anonymous {
             return None;
         }
@@ -75,7 +75,7 @@ mod tests {
     fn identity(issuer: &str, subject: &str, groups: &[&str]) -> Identity {
         let groups = groups.iter().map(|group| Arc::from(*group)).collect();
         Identity {
-            principal: Principal::named(issuer, subject),
+            principal: Principal::new(issuer, subject),
             groups,
             source: Source::Token,
             ..Identity::anonymous()
@@ -96,14 +96,14 @@ mod tests {
     fn role_is_the_highest_that_a_group_or_the_identity_has() {
         let roles = roles();
         let of =
-            |subject, groups: &[&str]| roles.of(&identity("https://id.example", subject, groups));
+            |subject, groups: &[&str]| roles.find(&identity("https://id.example", subject, groups));
         assert_eq!(of("x", &["staff", "ops"]), Some(Role::Operator));
         assert_eq!(of("root", &["staff"]), Some(Role::Operator));
         assert_eq!(of("x", &["staff", "seniors"]), Some(Role::Approver));
         assert_eq!(of("sue", &["ops"]), Some(Role::Operator));
         assert_eq!(of("x", &["staff"]), Some(Role::Viewer));
         let key = identity("fanlight:key", "dashboard", &[]);
-        assert_eq!(roles.of(&key), Some(Role::Viewer));
+        assert_eq!(roles.find(&key), Some(Role::Viewer));
         assert!(Role::Viewer < Role::Approver && Role::Approver < Role::Operator);
     }
 
@@ -129,9 +129,9 @@ mod tests {
                 scopes: Scopes::parse("ops operator group:ops"),
                 ..identity(issuer, subject, groups)
             };
-            assert_eq!(roles.of(&named), None, "{issuer} {subject} {groups:?}");
+            assert_eq!(roles.find(&named), None, "{issuer} {subject} {groups:?}");
             assert_eq!(
-                roles.of(&Identity {
+                roles.find(&Identity {
                     scopes: Scopes::All,
                     ..named
                 }),
@@ -142,9 +142,9 @@ mod tests {
             groups: Arc::from([Arc::from("ops")]),
             ..Identity::anonymous()
         };
-        assert_eq!(roles.of(&anonymous), None);
+        assert_eq!(roles.find(&anonymous), None);
         assert_eq!(
-            Roles::default().of(&identity("https://id.example", "root", &["ops"])),
+            Roles::default().find(&identity("https://id.example", "root", &["ops"])),
             None
         );
     }

@@ -188,7 +188,7 @@ mod tests {
     };
 
     fn proof() -> Proof {
-        Proof::Token(Digest::of(b"token"))
+        Proof::Token(Digest::compute(b"token"))
     }
 
     impl Sessions {
@@ -200,7 +200,7 @@ mod tests {
         ) -> Option<String> {
             let id = Self::new_id()?;
             self.add(
-                Digest::of(id.as_bytes()),
+                Digest::compute(id.as_bytes()),
                 proof,
                 peer,
                 Duration::ZERO,
@@ -210,7 +210,7 @@ mod tests {
         }
 
         fn find(&self, id: &str, limits: &SessionLimits) -> Option<SessionInForce> {
-            self.touch(Digest::of(id.as_bytes()), limits)
+            self.touch(Digest::compute(id.as_bytes()), limits)
         }
     }
 
@@ -273,7 +273,7 @@ mod tests {
         assert!(session.ended.is_cancelled() && sessions.find(&id, &LIMITS).is_none());
         let id = sessions.begin(proof(), peer(1), &LIMITS).unwrap();
         sessions.retain(
-            |proof| !matches!(proof, Proof::Token(token) if *token == Digest::of(b"token")),
+            |proof| !matches!(proof, Proof::Token(token) if *token == Digest::compute(b"token")),
         );
         assert!(sessions.find(&id, &LIMITS).is_none());
         assert!(sessions.find("", &LIMITS).is_none());

@@ -25,7 +25,7 @@ impl Digest {
         HEXLOWER.encode(&self.0)
     }
 
-    pub(crate) fn of(secret: &[u8]) -> Self {
+    pub(crate) fn compute(secret: &[u8]) -> Self {
         let mut out = [0; SHA256_OUTPUT_LEN];
         out.iter_mut()
             .zip(digest(&SHA256, secret).as_ref())
@@ -54,7 +54,7 @@ pub(crate) enum Authorization<'a> {
 }
 
 impl<'a> Authorization<'a> {
-    pub(crate) fn of(headers: &'a HeaderMap) -> Self {
+    pub(crate) fn read(headers: &'a HeaderMap) -> Self {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         match (values.next(), values.next()) {
             (None, _) => Self::Absent,
@@ -80,7 +80,7 @@ mod tests {
             for value in values {
                 headers.append(AUTHORIZATION, HeaderValue::from_static(value));
             }
-            assert_eq!(Authorization::of(&headers), expected, "{values:?}");
+            assert_eq!(Authorization::read(&headers), expected, "{values:?}");
         };
         of(
             &["Bearer 0123456789abcdef"],
@@ -102,10 +102,11 @@ mod tests {
 
     #[test]
     fn digests_are_equal_for_equal_secrets_alone() {
-        let token = Digest::of(b"0123456789abcdef");
-        assert!(token == Digest::of(b"0123456789abcdef"));
+        let token = Digest::compute(b"0123456789abcdef");
+        assert!(token == Digest::compute(b"0123456789abcdef"));
         assert!(
-            token != Digest::of(b"0123456789abcde") && token != Digest::of(b"0123456789abcdeF")
+            token != Digest::compute(b"0123456789abcde")
+                && token != Digest::compute(b"0123456789abcdeF")
         );
     }
 }

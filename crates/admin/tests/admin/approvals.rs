@@ -20,7 +20,7 @@ async fn scene() -> Scene {
 /// A waiting call of the operator `sue`.
 async fn ask(scene: &Scene, approver: ApproverRule) -> Waiting {
     let call = CallToApprove {
-        principal: Principal::named("key", "sue"),
+        principal: Principal::new("key", "sue"),
         endpoint: "/mcp".into(),
         server: "files".into(),
         tool: "delete".into(),

@@ -59,7 +59,7 @@ impl SignIn for Issuers {
 fn of_issuer(issuer: &str, name: &str) -> Arc<Identity> {
     let group = if name == "ann" { "ops" } else { "others" };
     Arc::new(Identity {
-        principal: Principal::named(issuer, name),
+        principal: Principal::new(issuer, name),
         ..identity(name, Source::Token, &[group])
     })
 }

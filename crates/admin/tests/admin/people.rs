@@ -40,12 +40,12 @@ impl Authenticate for People {
             // This user looks to people like an operator, but is not one.
             "token-like-ann" => Ok(Identity {
                 name: "ann".into(),
-                principal: Principal::named("https://id.example", "root"),
+                principal: Principal::new("https://id.example", "root"),
                 scopes: Scopes::parse("ops group:ops user:key#cat operator"),
                 ..identity("ann", Source::Token, &["Ops", "key#cat", "user:key#cat"])
             }),
             "token-of-another-cat" => Ok(Identity {
-                principal: Principal::named("https://id.example", "cat"),
+                principal: Principal::new("https://id.example", "cat"),
                 ..identity("cat", Source::Token, &[])
             }),
             "key-for-an-endpoint" => {
@@ -64,7 +64,7 @@ impl Authenticate for People {
 
 pub(crate) fn identity(name: &str, source: Source, groups: &[&str]) -> Identity {
     let groups = groups.iter().map(|group| Arc::from(*group)).collect();
-    let principal = Principal::named(source.as_str(), name);
+    let principal = Principal::new(source.as_str(), name);
     Identity {
         principal,
         name: name.into(),

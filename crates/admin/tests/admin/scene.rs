@@ -307,7 +307,7 @@ impl Scene {
         issuers: Arc<dyn SignIn>,
     ) -> Self {
         let people = (authenticate, issuers);
-        Self::of(backends, settings, people, None, None, &Keys::default()).await
+        Self::build(backends, settings, people, None, None, &Keys::default()).await
     }
 
     /// [`Self::signing_in`] at a replica with these common records and keys.
@@ -318,7 +318,7 @@ impl Scene {
         (sessions, keys): (Arc<dyn CommonSessions>, &Keys),
     ) -> Self {
         let people = (authenticate, issuers);
-        Self::of(Vec::new(), settings, people, None, Some(sessions), keys).await
+        Self::build(Vec::new(), settings, people, None, Some(sessions), keys).await
     }
 
     /// [`Self::with`] with this record for decisions.
@@ -328,7 +328,7 @@ impl Scene {
         authenticate: Arc<dyn Authenticate>,
         record: Option<Arc<dyn Record>>,
     ) -> Self {
-        Self::of(
+        Self::build(
             backends,
             settings,
             (authenticate, Arc::new(NoIssuers)),
@@ -339,7 +339,7 @@ impl Scene {
         .await
     }
 
-    async fn of(
+    async fn build(
         backends: Vec<Fake>,
         settings: AdminSettings,
         (authenticate, sign_in): (Arc<dyn Authenticate>, Arc<dyn SignIn>),
@@ -417,7 +417,7 @@ impl Scene {
             ..settings
         });
         let served = tokio::spawn(serve_admin(
-            SocketReceiver::only(listener),
+            SocketReceiver::fixed(listener),
             subject,
             live.clone(),
             shutdown.clone(),

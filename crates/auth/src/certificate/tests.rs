@@ -133,7 +133,7 @@ fn connection_without_a_certificate_shows_nothing() {
         .unwrap();
     assert_eq!(
         identity.principal,
-        Principal::named("fanlight:certificate", "spiffe://a/x")
+        Principal::new("fanlight:certificate", "spiffe://a/x")
     );
 }
 

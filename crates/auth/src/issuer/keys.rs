@@ -42,7 +42,7 @@ impl Key {
 
     /// Whether the key can verify signatures of `algorithm`.
     pub(crate) fn is_for(&self, algorithm: Algorithm) -> bool {
-        self.key_type == KeyType::of(algorithm)
+        self.key_type == KeyType::for_algorithm(algorithm)
             && self.algorithm.is_none_or(|only| only == algorithm)
     }
 
@@ -61,7 +61,7 @@ impl Key {
             return None;
         }
         let algorithm = if says("alg") {
-            Some(Algorithm::named(&json::text(jwk, "alg")?)?)
+            Some(Algorithm::from_name(&json::text(jwk, "alg")?)?)
         } else {
             None
         };
@@ -98,7 +98,7 @@ impl Key {
             revoked,
         };
         key.algorithm
-            .is_none_or(|only| KeyType::of(only) == key_type)
+            .is_none_or(|only| KeyType::for_algorithm(only) == key_type)
             .then_some(key)
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn check(claims: &Json, rules: &Rules<'_>) -> Result<Option<SystemTim
 /// If one is missing, or has none of the values.
 pub(crate) fn check_required(claims: &Json, issuer: &IssuerSettings) -> Result<(), Denial> {
     for (path, values) in &issuer.require {
-        let found = json::at(claims, path)
+        let found = json::find(claims, path)
             .and_then(|claim| json::texts(&claim))
             .unwrap_or_default();
         if !found.iter().any(|text| values.contains(text)) {
@@ -154,17 +154,17 @@ pub(crate) fn identity(
     validity: Validity,
 ) -> Result<Identity, Denial> {
     let paths = &issuer.claims;
-    let subject = json::at(claims, &paths.principal).and_then(|claim| claim.to_str());
+    let subject = json::find(claims, &paths.principal).and_then(|claim| claim.to_str());
     let subject = subject.filter(|subject| !subject.is_empty() && subject.len() <= MAX_NAME);
     let subject = subject.ok_or_else(|| invalid("the token does not name its client"))?;
-    let groups = match json::at(claims, &paths.groups) {
+    let groups = match json::find(claims, &paths.groups) {
         Some(claim) if !claim.is_null() => {
             json::texts(&claim).ok_or_else(|| invalid("the groups in the token are malformed"))?
         }
         _ => Vec::new(),
     };
     Ok(Identity {
-        principal: Principal::named(&issuer.issuer, &subject),
+        principal: Principal::new(&issuer.issuer, &subject),
         name: Arc::from(subject),
         source: Source::Token,
         groups: groups.into_iter().map(Arc::from).collect(),
@@ -213,7 +213,7 @@ fn actors(claim: &Json) -> Vec<String> {
 
 /// The scopes: a space-separated list (RFC 8693, 4.2), or an array.
 fn scopes(claims: &Json, paths: &ClaimPaths) -> Result<Scopes, Denial> {
-    let mut claim = json::at(claims, &paths.scopes);
+    let mut claim = json::find(claims, &paths.scopes);
     if claim.is_none() && paths.scopes == "scope" {
         claim = claims.get("scp");
     }

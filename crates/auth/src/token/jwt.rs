@@ -120,7 +120,7 @@ impl<'a> Jwt<'a> {
     }
 
     fn algorithm(&self) -> Option<Algorithm> {
-        json::text(&self.header, "alg").and_then(|name| Algorithm::named(&name))
+        json::text(&self.header, "alg").and_then(|name| Algorithm::from_name(&name))
     }
 
     /// A refused header parameter, among those that `is_meant`.

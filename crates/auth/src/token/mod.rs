@@ -60,7 +60,7 @@ struct Shown<'a> {
 impl Tokens {
     /// The method with these settings, with the state of unchanged issuers from `before`; `None`
     /// without settings.
-    pub(crate) fn after(
+    pub(crate) fn renew(
         before: Option<&Arc<Self>>,
         settings: Option<&OAuthSettings>,
         used: Option<&Arc<dyn UsedOnce>>,
@@ -136,7 +136,7 @@ impl Tokens {
         bearer: Bearer<'a>,
         credentials: &Credentials<'a>,
     ) -> Authentication<'a> {
-        let hash = TokenHash::of(bearer.expose(), credentials.endpoint);
+        let hash = TokenHash::compute(bearer.expose(), credentials.endpoint);
         let shown = Shown {
             bearer,
             hash,
@@ -152,7 +152,7 @@ impl Tokens {
                 known.and_then(|verified| self.shown_by_holder(&shown, verified)),
             );
         }
-        let peer = Peer::of(&Principal::anonymous(), credentials.client);
+        let peer = Peer::new(&Principal::anonymous(), credentials.client);
         self.verify(shown, peer)
     }
 
@@ -540,14 +540,22 @@ mod memory_tests {
     fn verified_token_is_remembered_until_its_time_is_over() {
         let (memory, hash, now) = (
             Memory::new(10),
-            TokenHash::of("t", "/mcp"),
+            TokenHash::compute("t", "/mcp"),
             SystemTime::now(),
         );
         assert!(memory.recall(&hash, now).is_none());
         memory.remember(hash, verified(now + Duration::from_secs(1), Binding::None));
         assert!(memory.recall(&hash, now).unwrap().is_ok());
-        assert!(memory.recall(&TokenHash::of("t", "/mcp2"), now).is_none());
-        assert!(memory.recall(&TokenHash::of("t/mcp", ""), now).is_none());
+        assert!(
+            memory
+                .recall(&TokenHash::compute("t", "/mcp2"), now)
+                .is_none()
+        );
+        assert!(
+            memory
+                .recall(&TokenHash::compute("t/mcp", ""), now)
+                .is_none()
+        );
         assert!(memory.recall(&hash, now + Duration::from_secs(1)).is_none());
     }
 
@@ -555,7 +563,7 @@ mod memory_tests {
     fn revoked_identity_is_not_remembered() {
         let (memory, hash, now) = (
             Memory::new(10),
-            TokenHash::of("t", "/mcp"),
+            TokenHash::compute("t", "/mcp"),
             SystemTime::now(),
         );
         let verified = verified(now + Duration::from_secs(1), Binding::None);
@@ -569,7 +577,7 @@ mod memory_tests {
     fn remembered_tokens_are_bounded() {
         let (memory, now) = (Memory::new(100), SystemTime::now());
         for number in 0..10_000 {
-            let hash = TokenHash::of(&number.to_string(), "/mcp");
+            let hash = TokenHash::compute(&number.to_string(), "/mcp");
             memory.remember(hash, verified(now + Duration::from_secs(1), Binding::None));
             memory.refuse(hash);
         }

@@ -310,7 +310,7 @@ mod tests {
     fn used_proof_is_known_for_as_long_as_it_could_be_used() {
         let (mut used, ann, span) = (
             Generations::default(),
-            Principal::named("i", "ann"),
+            Principal::new("i", "ann"),
             Duration::from_secs(90),
         );
         let began = Instant::now();
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn one_principal_leaves_room_for_others() {
         let mut used = Generations::default();
-        let (ann, bob) = (Principal::named("i", "ann"), Principal::named("i", "bob"));
+        let (ann, bob) = (Principal::new("i", "ann"), Principal::new("i", "bob"));
         let of = |used: &mut Generations, principal, from: u128| {
             (from..from + 1000)
                 .filter(|proof| used.add(*proof, principal, 1000).is_ok())

@@ -39,7 +39,7 @@ fn session(address: u8, number: u64) -> CallContext {
 }
 
 fn named(subject: &str) -> CallContext {
-    let principal = Principal::named("https://issuer.example", subject);
+    let principal = Principal::new("https://issuer.example", subject);
     by(
         Caller::request_of(principal.clone()),
         Peer::Principal(principal),

@@ -15,7 +15,7 @@ impl Measured {
     }
 
     /// The average; `None` before the first measurement.
-    pub(crate) fn known(&self) -> Option<Duration> {
+    pub(crate) fn average(&self) -> Option<Duration> {
         *self.0.lock()
     }
 }
@@ -27,12 +27,12 @@ mod tests {
     #[test]
     fn newer_measurements_count_for_more() {
         let (measured, second) = (Measured::default(), Duration::from_secs(1));
-        assert_eq!(measured.known(), None);
+        assert_eq!(measured.average(), None);
         measured.record(8 * second);
-        assert_eq!(measured.known(), Some(8 * second));
+        assert_eq!(measured.average(), Some(8 * second));
         for expected in [4, 2, 1] {
             measured.record(Duration::ZERO);
-            assert_eq!(measured.known(), Some(expected * second));
+            assert_eq!(measured.average(), Some(expected * second));
         }
     }
 }

@@ -503,7 +503,7 @@ impl Connection {
     }
 
     /// Facts that a later connection to the server can rely on.
-    pub(crate) fn known(&self) -> Known {
+    pub(crate) fn facts(&self) -> Known {
         Known {
             era: self.era(),
             sse: self.transport.is_sse(),

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::Connection;
 use super::tools::MirroredMembers;
 use crate::request::deadline::CallProgress;
-use crate::request::dialect::{Mirror, MirroredParam, named};
+use crate::request::dialect::{Mirror, MirroredParam, request_subject};
 use crate::request::trace::{RequestSpan, SentMessage, params_with};
 use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply, span_outcome};
 use fanlight_canonical::BackendError;
@@ -184,7 +184,12 @@ impl Connection {
             text: self
                 .dialect
                 .request_text(own.id, method, params, &own.context),
-            mirror: self.mirror(method, params, named(method, params).as_ref(), &[]),
+            mirror: self.mirror(
+                method,
+                params,
+                request_subject(method, params).as_ref(),
+                &[],
+            ),
             propagation,
         };
         let expired = BackendError::Timeout {

@@ -90,7 +90,7 @@ impl SupervisedConnection {
     }
 
     /// The time since which it has been in use, or unused.
-    pub(crate) fn since(&self) -> Instant {
+    pub(crate) fn last_change(&self) -> Instant {
         self.usage.lock().since
     }
 
@@ -112,7 +112,7 @@ impl SupervisedConnection {
     /// How long it has been in use with a connection. If its request has ended and is about to
     /// release it: how long it has been unused. `None` without a connection.
     pub(crate) fn ready_for(&self) -> Option<Duration> {
-        let used = self.since().elapsed();
+        let used = self.last_change().elapsed();
         match &self.state.borrow().phase {
             Phase::Ready(connection) if !connection.is_lost() => Some(used.min(connection.age())),
             _ => None,

@@ -231,7 +231,7 @@ impl Supervisor {
         loop {
             let rested = std::mem::take(&mut rests);
             if !std::mem::take(&mut is_demanded) && (rested || self.for_client.is_some()) {
-                self.rest().await;
+                self.wait_for_use().await;
             }
             let attempt = Attempt::new();
             self.enter(Phase::Connecting {
@@ -250,7 +250,7 @@ impl Supervisor {
                         if std::mem::replace(&mut was_connected, true) && !rested {
                             counters.reconnected();
                         }
-                        remembered = Some(connection.known());
+                        remembered = Some(connection.facts());
                         let loss = self.watch(&connection).await;
                         last_loss = Some(loss);
                         if loss == Loss::Unused {
@@ -280,7 +280,7 @@ impl Supervisor {
                             if early_ends <= 1 {
                                 continue;
                             }
-                            let what = if connection.known().sse {
+                            let what = if connection.facts().sse {
                                 "event stream"
                             } else {
                                 "process"
@@ -374,7 +374,7 @@ impl Supervisor {
     }
 
     /// Waits without a connection until a request needs one.
-    async fn rest(&self) {
+    async fn wait_for_use(&self) {
         self.enter(Phase::Idle);
         self.wanted.notified().await;
     }
@@ -596,7 +596,7 @@ impl Supervisor {
         match line {
             Some(Line::Began) => tracing::warn!(backend, %error, %retry_in, "server is down"),
             Some(Line::GoesOn(Extent { after, failures })) => {
-                let (what, after) = (error.what(), Plain(after));
+                let (what, after) = (error.summary(), Plain(after));
                 tracing::warn!(backend, failures, %after, error = what, "server is still down");
             }
             None => tracing::debug!(backend, %error, %retry_in, "server is down"),

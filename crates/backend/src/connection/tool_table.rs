@@ -75,7 +75,7 @@ impl ToolTable {
     }
 
     /// The facts about a tool; `None` if no list had it yet.
-    pub(crate) fn of(&self, tool: &str) -> Option<KnownTool> {
+    pub(crate) fn find(&self, tool: &str) -> Option<KnownTool> {
         self.known.lock().tools.get(tool).cloned()
     }
 
@@ -212,9 +212,9 @@ mod tests {
             observed(&table, &tools),
             format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#)
         );
-        assert_eq!(table.of("good").unwrap().headers.len(), 1);
-        assert!(table.of("plain").unwrap().headers.is_empty());
-        assert!(table.of("other").is_none());
+        assert_eq!(table.find("good").unwrap().headers.len(), 1);
+        assert!(table.find("plain").unwrap().headers.is_empty());
+        assert!(table.find("other").is_none());
     }
 
     #[test]
@@ -225,15 +225,15 @@ mod tests {
             observed(&table, &tools),
             format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#)
         );
-        assert!(table.of("task").unwrap().needs_task);
-        assert!(!table.of("may").unwrap().needs_task);
-        assert!(!table.of("plain").unwrap().needs_task);
-        assert!(table.of("bad").unwrap().headers.is_empty());
+        assert!(table.find("task").unwrap().needs_task);
+        assert!(!table.find("may").unwrap().needs_task);
+        assert!(!table.find("plain").unwrap().needs_task);
+        assert!(table.find("bad").unwrap().headers.is_empty());
         observed(
             &table,
             &format!("[{}]", TASK.replace("required", "optional")),
         );
-        assert!(!table.of("task").unwrap().needs_task);
+        assert!(!table.find("task").unwrap().needs_task);
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
             let table = ToolTable::new(mirrors, 2, BYTES);
             observed(&table, &format!("[{}]", tools.join(",")));
             let repeatable = ["reads", "sets", "adds", "text", "plain"]
-                .map(|name| table.of(name).unwrap().is_repeatable);
+                .map(|name| table.find(name).unwrap().is_repeatable);
             assert_eq!(repeatable, [true, true, false, false, false], "{mirrors}");
         }
     }
@@ -294,8 +294,8 @@ mod tests {
             observed(&table, &format!("[{many},{GOOD}]")),
             format!(r#"{{ "tools":[{GOOD}],"ttlMs":1.0}}"#)
         );
-        assert!(table.of("many").unwrap().headers.is_empty());
-        assert_eq!(table.of("good").unwrap().headers.len(), 1);
+        assert!(table.find("many").unwrap().headers.is_empty());
+        assert_eq!(table.find("good").unwrap().headers.len(), 1);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::Connection;
-use crate::request::dialect::{MirroredParam, named};
+use crate::request::dialect::{MirroredParam, request_subject};
 use crate::settings::{list_bytes, list_pages};
 use fanlight_canonical::{Call, LIST_ENTRIES, TaskDialect};
 
@@ -61,7 +61,7 @@ impl MirroredMembers {
 impl Connection {
     /// The members that headers repeat from a call's request, as far as known.
     pub(super) fn mirrored(&self, call: &Call) -> MirroredMembers {
-        let name = named(&call.method, call.params.as_ref());
+        let name = request_subject(&call.method, call.params.as_ref());
         let table = self
             .tools
             .as_ref()
@@ -69,7 +69,7 @@ impl Connection {
         let tool = name.as_ref().and_then(Json::as_str);
         let (headers, is_unread) = match table.zip(tool) {
             Some((table, tool)) => {
-                let known = table.of(&tool);
+                let known = table.find(&tool);
                 let is_unread = known.is_none();
                 (known.map(|known| known.headers), is_unread)
             }
@@ -90,10 +90,10 @@ impl Connection {
         let Some(table) = &self.tools else {
             return false;
         };
-        if table.of(tool).is_none() {
+        if table.find(tool).is_none() {
             self.read_tools_once().await;
         }
-        table.of(tool).is_some_and(|known| known.needs_task)
+        table.find(tool).is_some_and(|known| known.needs_task)
     }
 
     /// Whether a tool declares that calling it twice is harmless, in a list that is at most
@@ -105,7 +105,7 @@ impl Connection {
         };
         let since = Instant::now().checked_sub(oldest);
         let is_recent = |at: Instant| since.is_none_or(|since| at >= since);
-        let known = || table.of(tool).filter(|known| is_recent(known.seen));
+        let known = || table.find(tool).filter(|known| is_recent(known.seen));
         let reading = async {
             let _turn = self.hints.turn.acquire().await;
             // Another call may just have read the list, perhaps in vain or without this tool.

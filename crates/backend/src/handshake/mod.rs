@@ -16,7 +16,7 @@ use fanlight_protocol::{Era, Json, Method, Revision};
 use fanlight_telemetry::Parent;
 use http::header::HeaderValue;
 
-use crate::request::dialect::{Dialect, named};
+use crate::request::dialect::{Dialect, request_subject};
 use crate::request::trace::{RequestSpan, SentMessage, params_with};
 use crate::request::{
     ActiveRequest, OutgoingRequest, OwnRequest, Reply, TransportContext, span_outcome,
@@ -393,7 +393,12 @@ impl Handshake<'_> {
             },
             task: None,
             text: dialect.request_text(own.id, method, params, &own.context),
-            mirror: dialect.mirror(method, named(method, params).as_ref(), params, &[]),
+            mirror: dialect.mirror(
+                method,
+                request_subject(method, params).as_ref(),
+                params,
+                &[],
+            ),
             propagation,
         };
         // Boxed, so that the handshake's future stays small.

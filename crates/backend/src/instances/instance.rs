@@ -160,7 +160,7 @@ impl Instance {
             ),
             outages: Default::default(),
             process_log: Arc::clone(&common.process_log),
-            memory: memory.of(&name),
+            memory: memory.server(&name),
             tasks: tasks.clone(),
             telemetry,
             root,
@@ -407,7 +407,7 @@ impl Instance {
             return lease.connection.notify(notification).await;
         };
         match request
-            .at(&self.name)
+            .ids_at(&self.name)
             .and_then(|named| named.rename(notification))
         {
             Some(renamed) => lease.connection.notify(&renamed).await,

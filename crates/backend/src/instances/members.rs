@@ -95,7 +95,7 @@ impl Members {
         idle: Duration,
     ) -> Arc<Self> {
         let members = Arc::new(Self {
-            places: Places::of(&settings),
+            places: Places::from_settings(&settings),
             settings,
             idle,
             table: Mutex::default(),

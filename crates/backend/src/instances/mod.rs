@@ -110,7 +110,7 @@ impl Backend {
         let reach = match settings.processes.serves {
             Serves::Lists => Reach::Processes(Processes::start(settings, known, &server)),
             Serves::Everybody | Serves::One => {
-                let places = Places::of(&settings);
+                let places = Places::from_settings(&settings);
                 Reach::Shared(Group::start(settings, known, places, &server))
             }
         };
@@ -153,8 +153,8 @@ impl Backend {
     }
 
     /// Facts about the server, for a later run.
-    pub fn known(&self) -> Option<KnownServer> {
-        self.only()?.pool.known()
+    pub fn facts(&self) -> Option<KnownServer> {
+        self.only_instance()?.pool.facts()
     }
 
     /// A handle that can end the server but does not keep it alive.
@@ -176,7 +176,7 @@ impl Backend {
     }
 
     /// The only instance of the group that serves what is the same for all.
-    fn only(&self) -> Option<&Instance> {
+    fn only_instance(&self) -> Option<&Instance> {
         self.base()?.only.as_deref()
     }
 
@@ -382,7 +382,7 @@ impl BackendClient for Backend {
     }
 
     fn session_choice(&self) -> Pending<'_, Option<String>> {
-        match self.only() {
+        match self.only_instance() {
             Some(only) => Box::pin(only.pool.session_choice()),
             None => Box::pin(std::future::ready(Ok(None))),
         }
@@ -391,7 +391,9 @@ impl BackendClient for Backend {
     fn traits(&self) -> BackendTraits {
         let own = self.shared().err();
         BackendTraits {
-            may_rest: self.only().is_some_and(|only| only.pool.may_rest()),
+            may_rest: self
+                .only_instance()
+                .is_some_and(|only| only.pool.may_rest()),
             knows_principals: own.is_some(),
             stand_in: own
                 .and_then(|own| own.credentials.has_connect_tool().then_some(sign_in::NAME)),

@@ -55,7 +55,7 @@ impl Places {
     /// while anybody has this.
     ///
     /// Needs a tokio runtime around it.
-    pub(super) fn of(settings: &BackendSettings) -> Option<Self> {
+    pub(super) fn from_settings(settings: &BackendSettings) -> Option<Self> {
         let Endpoints { urls, resolve } = &settings.endpoints;
         let place = |url: &String| Place {
             url: url.as_str().into(),

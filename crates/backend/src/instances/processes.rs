@@ -67,7 +67,7 @@ impl Processes {
 
     /// The process of a client's principal; `None` if the base has a connection of its own for the
     /// client.
-    async fn of(&self, client: &CallContext) -> Result<Option<Lease>, BackendError> {
+    async fn lease(&self, client: &CallContext) -> Result<Option<Lease>, BackendError> {
         if client.caller.is_gateway() || self.base.has_own_connection(client).await? {
             return Ok(None);
         }
@@ -97,7 +97,7 @@ impl Processes {
                 UNKNOWN_TASK,
             )));
         }
-        match self.of(&call.context).await? {
+        match self.lease(&call.context).await? {
             Some(lease) => lease.group.request(call).await,
             None => self.base.request(call).await,
         }
@@ -156,7 +156,7 @@ impl Processes {
                 (listening, self.server.run(following)),
             ));
         }
-        let Some(lease) = self.of(&listen.context).await? else {
+        let Some(lease) = self.lease(&listen.context).await? else {
             return self.base.listen(listen).await;
         };
         let own = lease.group.listen(told).await?;

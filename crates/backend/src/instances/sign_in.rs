@@ -66,7 +66,7 @@ impl PerPrincipal {
     }
 
     /// The group of a caller.
-    async fn of(&self, caller: &Caller) -> Result<Lease, BackendError> {
+    async fn lease(&self, caller: &Caller) -> Result<Lease, BackendError> {
         if self.server.shutdown.is_cancelled() {
             return Err(BackendError::ShuttingDown);
         }
@@ -75,7 +75,7 @@ impl PerPrincipal {
         let source = self
             .members
             .source(principal)
-            .unwrap_or_else(|| self.credentials.of(principal));
+            .unwrap_or_else(|| self.credentials.source(principal));
         let environment = match (source.sign_in(), source.environment()) {
             (Some(wish), _) => Err(NoCredentials::SignIn(wish)),
             (None, Some(environment)) => environment.await,
@@ -100,11 +100,11 @@ impl PerPrincipal {
     /// so, waits for that: a user who follows a link need not be asked again.
     async fn once_signed_in(&self, client: &CallContext) -> Result<Lease, BackendError> {
         let caller = &client.caller;
-        let found = self.of(caller).await;
+        let found = self.lease(caller).await;
         if !found.as_ref().is_err_and(|error| error.sign_in().is_some()) {
             return found;
         }
-        let signing_in = || self.credentials.of(&owner(caller)).signing_in();
+        let signing_in = || self.credentials.source(&owner(caller)).signing_in();
         let mut begun = signing_in();
         if begun.is_none() {
             if client.has_accepted_link.get().is_none() {
@@ -119,14 +119,14 @@ impl PerPrincipal {
             let signed_in = timeout(LONGEST_SIGN_IN, begun);
             let _ = self.server.shutdown.run_until_cancelled(signed_in).await;
         }
-        self.of(caller).await
+        self.lease(caller).await
     }
 
     /// Waits until there are credentials for a caller.
     async fn has_credentials(&self, caller: &Caller) {
         loop {
             let changed = self.credentials.changed();
-            if self.credentials.of(&owner(caller)).are_there().await {
+            if self.credentials.source(&owner(caller)).are_there().await {
                 return;
             }
             changed.await;
@@ -138,7 +138,7 @@ impl PerPrincipal {
         let caller = call.context.caller.clone();
         let lease = match call.method {
             Method::CallTool => self.once_signed_in(&call.context).await?,
-            _ => self.of(&caller).await?,
+            _ => self.lease(&caller).await?,
         };
         let answer = lease.group.request(call).await;
         // A server that could not connect for lack of credentials is replaced when there are some.
@@ -171,7 +171,7 @@ impl PerPrincipal {
             self.members.watchers.tell(&changed);
         }
         for principal in self.wishes.principals() {
-            if self.credentials.of(&principal).are_there().await {
+            if self.credentials.source(&principal).are_there().await {
                 self.wishes.fulfilled(&principal);
             }
         }
@@ -187,7 +187,7 @@ impl PerPrincipal {
                 let Some(server) = itself.upgrade() else {
                     return;
                 };
-                let lease = server.of(&listen.context.caller).await;
+                let lease = server.lease(&listen.context.caller).await;
                 drop(server);
                 if let Ok(lease) = lease
                     && let Ok(_until_the_end) = lease.group.listen(listen.clone()).await
@@ -205,7 +205,7 @@ impl PerPrincipal {
         &self,
         client: &CallContext,
     ) -> Result<ServerDescription, BackendError> {
-        let described = match self.of(&client.caller).await {
+        let described = match self.lease(&client.caller).await {
             Ok(lease) => lease.group.describe(client).await,
             Err(error) => Err(error),
         };
@@ -240,14 +240,14 @@ impl PerPrincipal {
             return Ok(list(&self.server.name));
         }
         wish.iter()
-            .for_each(|wish| self.wishes.given(&context, wish));
+            .for_each(|wish| self.wishes.remember(&context, wish));
         answer
     }
 
     /// Whether a repetition of the call does no harm. False for a caller without credentials:
     /// nothing could be sent for it.
     pub(super) async fn is_safe(&self, call: &Call) -> bool {
-        match self.of(&call.context.caller).await {
+        match self.lease(&call.context.caller).await {
             Ok(lease) => lease.group.is_safe(call).await,
             Err(_) => false,
         }
@@ -262,7 +262,7 @@ impl PerPrincipal {
             return Ok(Listening::new(honoured, ()));
         }
         self.wishes.listen(&listen);
-        let (listening, lease) = match self.of(&listen.context.caller).await {
+        let (listening, lease) = match self.lease(&listen.context.caller).await {
             Ok(lease) => (lease.group.listen(listen).await?, Some(lease)),
             Err(error) if error.sign_in().is_some() => (self.listen_once_signed_in(listen), None),
             Err(error) => return Err(error),
@@ -297,7 +297,7 @@ impl PerPrincipal {
             let Some(server) = itself.upgrade() else {
                 return;
             };
-            if let Ok(lease) = server.of(&client.caller).await {
+            if let Ok(lease) = server.lease(&client.caller).await {
                 lease.group.continue_session(&client);
             }
         });

@@ -15,7 +15,7 @@ pub(super) struct Notifies {
 }
 
 impl Notifies {
-    pub(super) fn of(connection: &Connection) -> Self {
+    pub(super) fn from_connection(connection: &Connection) -> Self {
         Self::declared_by(&connection.description())
     }
 

@@ -41,7 +41,7 @@ pub(super) struct Base<'a> {
 impl Base<'_> {
     /// Keeps up the stream and the subscriptions; never returns.
     pub(super) async fn keep(self) {
-        let notifies = Notifies::of(self.connection);
+        let notifies = Notifies::from_connection(self.connection);
         let known = if self.connection.http().is_some() {
             Stream::Unknown
         } else {
@@ -200,7 +200,7 @@ pub(super) async fn keep_for_clients(
     principal: &Principal,
     asks: bool,
 ) {
-    let tasks = Notifies::of(connection).tasks;
+    let tasks = Notifies::from_connection(connection).tasks;
     let is_needed = |_: &u64| asks || (tasks && registry.any_task(principal));
     let settled = |_| connection.stream_is_settled();
     let stream = keep_stream(connection, registry.watch(), is_needed, settled);
@@ -220,11 +220,11 @@ pub(super) async fn keep_own(
     session: &Caller,
     is_repeated: bool,
 ) {
-    let lists = Notifies::of(connection).lists;
+    let lists = Notifies::from_connection(connection).lists;
     let announce = || registry.announce(&Origin::Session(session.clone()), lists);
     let resubscribe = async {
         let mut requests = ResourceRequests::new(connection);
-        for uri in registry.recorded().of(session) {
+        for uri in registry.recorded().resources(session) {
             requests.add(Method::Subscribe, &uri, None);
         }
         while let Some(completed) = requests.complete_one().await {

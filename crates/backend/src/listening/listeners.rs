@@ -186,7 +186,7 @@ impl DedicatedSubscription {
         let interest = &self.listen.interest;
         let unknown = interest.unknown.as_ref();
         let mut subscription =
-            BackendSubscription::begin(connection, Filter::of(interest), unknown);
+            BackendSubscription::begin(connection, Filter::from_interest(interest), unknown);
         let Ok(mut event) = timeout(self.patience, subscription.next()).await else {
             return End::Broken;
         };
@@ -195,7 +195,7 @@ impl DedicatedSubscription {
                 SubscriptionEvent::Acknowledged(agreed) => {
                     backoff.reset();
                     let agreed = Interest::of_filter(&agreed);
-                    let mut honoured = Filter::of(&agreed).honours(interest);
+                    let mut honoured = Filter::from_interest(&agreed).honours(interest);
                     honoured.unknown = agreed.unknown;
                     match self.honoured.take() {
                         Some(sender) => drop(sender.send(honoured)),

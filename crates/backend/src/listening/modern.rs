@@ -65,7 +65,7 @@ struct Held {
 }
 
 impl Held {
-    fn asked(&self) -> &Filter {
+    fn filter(&self) -> &Filter {
         &self.subscription.asked
     }
 
@@ -134,7 +134,7 @@ impl<'a> SharedSubscription<'a> {
         }
         self.is_stale = false;
         self.retry_at = self.retry_at.filter(|until| *until > Instant::now());
-        let wanted = self.wanted();
+        let wanted = self.filter();
         if wanted.is_empty() || self.unsupported {
             self.excess_since = None;
             self.subscriptions.clear();
@@ -160,7 +160,7 @@ impl<'a> SharedSubscription<'a> {
             }
         }
         let newest = self.subscriptions.last().filter(|held| held.is_pending());
-        let is_asked = newest.is_some_and(|held| held.asked().covers(&wanted));
+        let is_asked = newest.is_some_and(|held| held.filter().covers(&wanted));
         if self.retry_at.is_none() && !is_asked {
             let pending = self.subscriptions.iter().filter(|held| held.is_pending());
             if pending.count() > 1 {
@@ -178,12 +178,12 @@ impl<'a> SharedSubscription<'a> {
     /// The filter that the acknowledged subscription asks for, and the accepted one.
     fn current(&self) -> Option<(&Filter, &Filter)> {
         let first = self.subscriptions.first()?;
-        Some((first.asked(), first.honoured.as_ref()?))
+        Some((first.filter(), first.honoured.as_ref()?))
     }
 
     /// The filter to subscribe with. If the server refuses the whole demand because of one resource
     /// or task, the filter contains only those that it accepted before. So the others are not lost.
-    fn wanted(&self) -> Filter {
+    fn filter(&self) -> Filter {
         if self.refused != Some(self.generation) {
             return self.demand.clone();
         }
@@ -253,10 +253,10 @@ impl<'a> SharedSubscription<'a> {
     /// Makes an acknowledged subscription the current one.
     fn on_acknowledged(&mut self, mut held: Held, agreed: &Json) {
         self.subscriptions
-            .retain(|other| other.is_pending() && !held.asked().covers(other.asked()));
-        let honoured = Filter::of(&Interest::of_filter(agreed));
+            .retain(|other| other.is_pending() && !held.filter().covers(other.filter()));
+        let honoured = Filter::from_interest(&Interest::of_filter(agreed));
         let lists = honoured.lists;
-        self.registry.acknowledge_part(held.asked(), &honoured);
+        self.registry.acknowledge_part(held.filter(), &honoured);
         held.honoured = Some(honoured);
         self.subscriptions.insert(0, held);
         (self.is_stale, self.excess_since) = (true, None);

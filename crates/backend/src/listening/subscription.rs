@@ -88,7 +88,7 @@ impl BackendSubscription {
                 },
                 outcome = poll_exchange(&mut self.exchange) => {
                     self.exchange = None;
-                    self.end = End::of(outcome);
+                    self.end = End::from_outcome(outcome);
                 }
             }
         }
@@ -104,7 +104,7 @@ impl BackendSubscription {
 }
 
 impl End {
-    fn of(outcome: Result<Reply, BackendError>) -> Self {
+    fn from_outcome(outcome: Result<Reply, BackendError>) -> Self {
         match outcome {
             Ok(Reply::Answer { response, .. }) => match response.error_code() {
                 Some(code::METHOD_NOT_FOUND) => Self::Unsupported,

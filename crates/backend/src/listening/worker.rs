@@ -42,8 +42,8 @@ impl ListeningWorker {
         async move {
             // An earlier connection of the session may have been closed to make room for others.
             let session = self.origin.session();
-            let mut is_repeated =
-                session.is_some_and(|session| !self.registry.recorded().of(session).is_empty());
+            let mut is_repeated = session
+                .is_some_and(|session| !self.registry.recorded().resources(session).is_empty());
             // Messages that the server sends as soon as it is connected wait for the client to listen.
             let entry = session.and_then(|session| self.registry.presence(session));
             let mut state = self.state.clone();

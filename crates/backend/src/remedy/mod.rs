@@ -30,7 +30,7 @@ pub(crate) fn of_process(
 
 /// The remedy for a URL without a working server. Failures to connect explain themselves.
 pub(crate) async fn of_url(endpoint: &HttpEndpoint, error: &BackendError) -> Option<Remedy> {
-    url::of(endpoint, error).await
+    url::find(endpoint, error).await
 }
 
 fn by_error(

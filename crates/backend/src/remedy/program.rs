@@ -56,14 +56,14 @@ const KNOWN: &[(&[&str], &str)] = &[
 pub(super) fn not_started(settings: &ProcessSettings) -> Option<Remedy> {
     let command = &settings.command;
     if let Some(cwd) = settings.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        let text = format!("create the folder {}, or correct `cwd`", shown(cwd));
+        let text = format!("create the folder {}, or correct `cwd`", display_path(cwd));
         return remedy(RemedyKind::Configuration, text);
     }
     let files = find_program(settings, command);
     if let [file, ..] = files.as_slice() {
         let text = format!(
             "make the program executable: `chmod +x {}`; a script must begin with `#!`",
-            shown(file)
+            display_path(file)
         );
         return remedy(RemedyKind::Program, text);
     }
@@ -90,7 +90,7 @@ pub(super) fn not_started(settings: &ProcessSettings) -> Option<Remedy> {
     if command.contains('/') {
         let text = format!(
             "there is no file {}: correct `command`",
-            shown(Path::new(command))
+            display_path(Path::new(command))
         );
         return remedy(RemedyKind::Program, text);
     }
@@ -109,7 +109,7 @@ pub(super) fn not_started(settings: &ProcessSettings) -> Option<Remedy> {
     remedy(RemedyKind::Program, text)
 }
 
-fn shown(path: impl AsRef<OsStr>) -> String {
+fn display_path(path: impl AsRef<OsStr>) -> String {
     excerpt(path.as_ref().as_encoded_bytes(), SHOWN)
 }
 

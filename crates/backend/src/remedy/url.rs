@@ -22,7 +22,7 @@ const DESCRIPTION: usize = 64 << 10;
 const SHOWN: usize = 8;
 
 /// The remedy; inspects the server more closely if that is useful.
-pub(super) async fn of(endpoint: &HttpEndpoint, error: &BackendError) -> Option<Remedy> {
+pub(super) async fn find(endpoint: &HttpEndpoint, error: &BackendError) -> Option<Remedy> {
     let cause = match error {
         BackendError::NotConnected { cause, .. } => cause,
         other => other,

@@ -59,7 +59,7 @@ impl Declared {
 
     /// Declares the exact bytes of a client's capabilities and, if `named`, of its information.
     /// They are kept as long as the connection, so anything above `largest` bytes is left out.
-    pub(crate) fn by(context: &CallContext, named: bool, largest: usize) -> Self {
+    pub(crate) fn from_client(context: &CallContext, named: bool, largest: usize) -> Self {
         let kept = |value: &Json| fits(value, largest).then(|| value.detached());
         let capabilities = kept(&context.capabilities).unwrap_or_else(Json::empty_object);
         Self {
@@ -73,7 +73,7 @@ impl Declared {
         }
     }
 
-    /// Whether [`Declared::by`] lets a server send requests to this client.
+    /// Whether [`Declared::from_client`] lets a server send requests to this client.
     pub(crate) fn lets_ask(context: &CallContext, largest: usize) -> bool {
         fits(&context.capabilities, largest) && capability::can_be_asked(&context.capabilities)
     }
@@ -143,7 +143,7 @@ mod tests {
         let mut context = (*CallContext::internal()).clone();
         context.capabilities = Json::literal(r#"{ "roots" : {"x":1.0} }"#);
         context.client_info = Some(Json::literal(r#"{"name":"\u0041"}"#));
-        let declared = Declared::by(&context, true, LARGEST);
+        let declared = Declared::from_client(&context, true, LARGEST);
         assert_eq!(
             declared.capabilities().as_text(),
             r#"{ "roots" : {"x":1.0} }"#
@@ -153,13 +153,13 @@ mod tests {
             Some(r#"{"name":"\u0041"}"#)
         );
         assert!(
-            Declared::by(&context, false, LARGEST)
+            Declared::from_client(&context, false, LARGEST)
                 .client_info()
                 .is_none()
         );
         let large = format!(r#"{{"roots":{{"x":"{}"}}}}"#, "x".repeat(LARGEST));
         context.capabilities = Json::parse(large.into(), 8).unwrap();
-        assert!(Declared::by(&context, false, LARGEST).is_empty());
+        assert!(Declared::from_client(&context, false, LARGEST).is_empty());
         assert_eq!(Declared::key(&context, LARGEST), None);
     }
 

@@ -48,7 +48,7 @@ impl RequestSpan {
         } = message;
         let subject = match message.name {
             Some(name) => Subject::found(method, |_| Some(name.value())),
-            None => Subject::of(method, message.params),
+            None => Subject::new(method, message.params),
         };
         let departure = Departure {
             method,
@@ -152,13 +152,13 @@ pub(crate) fn params_with<'a>(
 }
 
 /// The span of a server request.
-pub(crate) fn asked(
+pub(crate) fn server_request_span(
     telemetry: &BackendTelemetry,
     within: &Parent,
     request: &Request,
 ) -> ServerSpan {
     let meta = request.param("_meta");
-    let subject = Subject::of(&request.method, request.params.as_ref());
+    let subject = Subject::new(&request.method, request.params.as_ref());
     let mut span = within.server(
         telemetry,
         &Arrival {

@@ -212,7 +212,10 @@ impl ClientConnections {
     fn needed_least(&self, newcomer: &Peer) -> Option<Owner> {
         let newcomer = self.owned.newcomer(newcomer, self.owned.len());
         let in_use = |connection: &Arc<SupervisedConnection>| {
-            connection.idle().is_none().then(|| connection.since())
+            connection
+                .idle()
+                .is_none()
+                .then(|| connection.last_change())
         };
         let asked = newcomer.least(Rule::IN_USE, |it| {
             in_use(it.value).filter(|_| it.value.has_asked())

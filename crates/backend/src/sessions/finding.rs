@@ -17,7 +17,7 @@ impl<T> Default for Finding<T> {
 
 impl<T: Clone> Finding<T> {
     /// The fact on this connection, or on the last one if there is none now.
-    pub(super) fn on(&self, base: Option<&Arc<Connection>>) -> Option<T> {
+    pub(super) fn find(&self, base: Option<&Arc<Connection>>) -> Option<T> {
         let known = self.0.lock();
         let known = known.as_ref();
         let current = known.filter(|(on, _)| base.is_none_or(|base| is_of(on, base)));

@@ -28,9 +28,9 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn of(error: &BackendError) -> Self {
+    pub(super) fn classify(error: &BackendError) -> Self {
         match error {
-            BackendError::NotConnected { cause, .. } => Self::of(cause),
+            BackendError::NotConnected { cause, .. } => Self::classify(cause),
             BackendError::Overloaded { .. } | BackendError::Status { status: 408 | 429 } => {
                 Self::Unclear
             }

@@ -197,7 +197,7 @@ impl SessionPool {
 
     /// Counts a request for which there was no connection.
     pub(crate) fn count_unsent(&self, call: &Call, error: &BackendError) {
-        let subject = Subject::of(&call.method, call.params.as_ref());
+        let subject = Subject::new(&call.method, call.params.as_ref());
         self.settings.context.telemetry.not_sent(
             &call.method,
             subject.target(),
@@ -206,7 +206,7 @@ impl SessionPool {
     }
 
     /// Facts about the server, for a later run.
-    pub(crate) fn known(&self) -> Option<KnownServer> {
+    pub(crate) fn facts(&self) -> Option<KnownServer> {
         let state = self.base.state.borrow();
         Some(KnownServer {
             revision: state.revision?,
@@ -272,7 +272,7 @@ impl SessionPool {
             Some(_)
                 if self
                     .modern_base()
-                    .is_some_and(|base| self.legacy_era.on(Some(&base)).is_none()) =>
+                    .is_some_and(|base| self.legacy_era.find(Some(&base)).is_none()) =>
             {
                 None
             }
@@ -363,7 +363,7 @@ impl SessionPool {
             return Ok(false);
         }
         let base = self.base.ready(self.patience_of_calls()).await?;
-        if self.is_second_era(client, &base) && self.legacy_era.on(Some(&base)).is_none() {
+        if self.is_second_era(client, &base) && self.legacy_era.find(Some(&base)).is_none() {
             drop(self.lease(client).await?);
         }
         Ok(base.revision().has_sessions
@@ -478,7 +478,7 @@ impl SessionPool {
         if !self.is_second_era(client, &base) {
             return Ok(base.description());
         }
-        match self.legacy_era.on(Some(&base)) {
+        match self.legacy_era.find(Some(&base)) {
             Some(LegacyEra::Served(description)) => Ok(description),
             Some(LegacyEra::NotServed) => Ok(base.description()),
             None => Ok(self.lease(client).await?.connection.description()),
@@ -607,7 +607,7 @@ impl SessionPool {
             && self.serves() != Serves::One
             && (matches!(self.settings.target, Target::Http(_))
                 || Declared::lets_ask(client, self.largest_description()))
-            && !matches!(self.legacy_era.on(Some(base)), Some(LegacyEra::NotServed))
+            && !matches!(self.legacy_era.find(Some(base)), Some(LegacyEra::NotServed))
     }
 
     /// Whether a client might be served in another era than a modern base connection's.
@@ -642,7 +642,7 @@ impl SessionPool {
             }
             Err(error) => error,
         };
-        match (self.legacy_era.on(Some(&base)), Refusal::of(&error)) {
+        match (self.legacy_era.find(Some(&base)), Refusal::classify(&error)) {
             // The server has served that era, so this is an ordinary failure.
             (Some(LegacyEra::Served(_)), _) | (None, Refusal::Unusable) => Err(error),
             (Some(LegacyEra::NotServed), _) => {
@@ -805,7 +805,7 @@ impl SessionPool {
                 sse: false,
             }
         } else {
-            base.known()
+            base.facts()
         };
         self.open_as(
             owner,
@@ -821,7 +821,7 @@ impl SessionPool {
 
     /// Whether the server is known to serve the legacy era, too.
     fn is_proven_at(&self, base: &Arc<Connection>) -> bool {
-        matches!(self.legacy_era.on(Some(base)), Some(LegacyEra::Served(_)))
+        matches!(self.legacy_era.find(Some(base)), Some(LegacyEra::Served(_)))
     }
 
     fn open_as(
@@ -862,7 +862,7 @@ impl SessionPool {
         let declared = if client.caller.is_gateway() {
             Declared::by_gateway(client, self.largest_description())
         } else {
-            Declared::by(client, is_named, self.largest_description())
+            Declared::from_client(client, is_named, self.largest_description())
         };
         let first = State {
             phase: first_phase(true),

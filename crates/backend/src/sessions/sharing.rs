@@ -30,7 +30,7 @@ pub(super) type Verdict = Result<(), Arc<str>>;
 impl SessionPool {
     /// Determines the verdict, unless that was done on this connection.
     pub(super) async fn verdict(&self, base: &Arc<Connection>) -> Verdict {
-        if let Some(verdict) = self.sharing.on(Some(base)) {
+        if let Some(verdict) = self.sharing.find(Some(base)) {
             return verdict;
         }
         let verdict = judge(base).await.map_err(Arc::from);
@@ -67,7 +67,7 @@ impl SessionPool {
         self.may_share_process(client, has_sessions)
             && self
                 .sharing
-                .on(base.as_ref())
+                .find(base.as_ref())
                 .is_some_and(|verdict| verdict.is_ok())
     }
 

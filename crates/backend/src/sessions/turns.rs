@@ -143,7 +143,7 @@ impl SessionPool {
         let measured = self
             .settings
             .process()
-            .and_then(|_| self.settings.starts.known());
+            .and_then(|_| self.settings.starts.average());
         let (Owner::Request(_), Some(start)) = (owner, measured) else {
             return Place::Start(None);
         };
@@ -163,7 +163,7 @@ impl SessionPool {
                     return Place::Free(free);
                 }
                 let running = connections.running(&key, start);
-                if !is_sooner(running, ahead, self.turns.uses.known(), start) {
+                if !is_sooner(running, ahead, self.turns.uses.average(), start) {
                     // Other requests see the start at once, and wait for it.
                     connections.begin_start(&key);
                     return Place::Start(Some(Starting {
@@ -237,6 +237,6 @@ mod tests {
         changed.mark_unchanged();
         turns.used(None);
         assert!(changed.has_changed().unwrap());
-        assert_eq!(turns.uses.known(), Some(NOT_FREED));
+        assert_eq!(turns.uses.average(), Some(NOT_FREED));
     }
 }

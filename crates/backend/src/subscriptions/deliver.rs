@@ -143,11 +143,11 @@ impl State {
         {
             return session.more().unheard.add(delivery.notification);
         }
-        let change = Change::of(&delivery.notification.method);
+        let change = Change::from_method(&delivery.notification.method);
         let listeners = self
             .session(caller)
             .into_iter()
-            .flat_map(|session| self.of(session));
+            .flat_map(|session| self.listeners(session));
         delivery.send_all(
             listeners.filter(|listener| change.is_none_or(|change| listener.lists.has(change))),
         );
@@ -155,7 +155,7 @@ impl State {
 
     fn deliver_to_all(&self, shared: bool, delivery: &mut Delivery<'_>) {
         let sessions = || self.sessions.values();
-        if let Some(change) = Change::of(&delivery.notification.method) {
+        if let Some(change) = Change::from_method(&delivery.notification.method) {
             // A session with its own stream receives the change there.
             let listeners = self
                 .listeners
@@ -180,7 +180,7 @@ impl State {
                 delivery.send_all(
                     sessions()
                         .filter(is_wanted)
-                        .flat_map(|session| self.of(session)),
+                        .flat_map(|session| self.listeners(session)),
                 );
             }
             // Nobody knows whom it concerns, so all listeners get it. A session with its own stream
@@ -192,7 +192,7 @@ impl State {
             }
             _ => {
                 let without_stream = sessions().filter(|session| !session.has_own_stream);
-                delivery.send_all(without_stream.flat_map(|session| self.of(session)));
+                delivery.send_all(without_stream.flat_map(|session| self.listeners(session)));
             }
         }
     }
@@ -215,7 +215,7 @@ impl State {
                             self.sessions
                                 .get(key)
                                 .into_iter()
-                                .flat_map(|session| self.of(session)),
+                                .flat_map(|session| self.listeners(session)),
                         );
                     }
                     Subscriber::Session(_) => {}
@@ -261,7 +261,7 @@ impl State {
         told.iter().for_each(|caller| self.unfollow(caller, &task));
     }
 
-    fn of(&self, session: &Session) -> impl Iterator<Item = &Listener> {
+    fn listeners(&self, session: &Session) -> impl Iterator<Item = &Listener> {
         session
             .listeners
             .iter()

@@ -17,7 +17,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    pub(crate) fn of(interest: &Interest) -> Self {
+    pub(crate) fn from_interest(interest: &Interest) -> Self {
         Self {
             lists: interest.lists,
             uris: interest.uris.iter().cloned().collect(),
@@ -84,6 +84,9 @@ mod tests {
                 ..Interest::default()
             }
         );
-        assert!(offered.covers(&Filter::of(&honoured)) && !offered.covers(&Filter::of(&interest)));
+        assert!(
+            offered.covers(&Filter::from_interest(&honoured))
+                && !offered.covers(&Filter::from_interest(&interest))
+        );
     }
 }

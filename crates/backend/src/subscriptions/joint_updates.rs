@@ -202,7 +202,7 @@ mod tests {
     const URI: &str = "a://r";
 
     fn principal(name: &str) -> Principal {
-        Principal::named("https://issuer.example", name)
+        Principal::new("https://issuer.example", name)
     }
 
     fn update(params: &'static str) -> Notification {

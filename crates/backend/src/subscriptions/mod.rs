@@ -178,13 +178,13 @@ impl SubscriptionRegistry {
 
     /// Whether a session's subscriptions on the base connection match the record exactly.
     pub(crate) fn is_as_recorded(&self, session: &Caller) -> bool {
-        self.settings.records.of(session) == self.state.lock().subscribed(session)
+        self.settings.records.resources(session) == self.state.lock().subscribed(session)
     }
 
     /// Makes a session's subscriptions on the base connection match the record. Returns the new
     /// ones, once the server has answered.
     pub(crate) async fn subscribe_as_recorded(&self, session: &Caller) -> Vec<Arc<str>> {
-        let recorded = self.settings.records.of(session);
+        let recorded = self.settings.records.resources(session);
         let added =
             self.change(|state| state.set_subscribed(session, recorded, self.settings.limit));
         self.agreed(&added).await;
@@ -197,7 +197,7 @@ impl SubscriptionRegistry {
 
     /// Whether a session may subscribe to one more resource on its own connection.
     pub(crate) fn may_subscribe(&self, session: &Caller, uri: &Arc<str>) -> bool {
-        let recorded = self.settings.records.of(session);
+        let recorded = self.settings.records.resources(session);
         recorded.len() < self.settings.limit || recorded.contains(uri)
     }
 
@@ -338,7 +338,7 @@ impl SubscriptionRegistry {
         mut notification: Notification,
         except: Option<&Caller>,
     ) {
-        if Change::of(&notification.method).is_some()
+        if Change::from_method(&notification.method).is_some()
             || notification.method == Method::ResourceUpdated
         {
             // Copied, since many listeners may keep it for long: otherwise it would keep its read
@@ -351,7 +351,7 @@ impl SubscriptionRegistry {
         {
             return self.deliver_update_of_base(&notification);
         }
-        if Change::of(&notification.method).is_none() {
+        if Change::from_method(&notification.method).is_none() {
             return self.deliver_now(origin, &notification, except);
         }
         match self.coalescing.admit(origin, &notification, except) {
@@ -508,7 +508,7 @@ impl SubscriptionRegistry {
     pub(crate) fn announce(&self, origin: &Origin, lists: Lists) {
         let recorded = origin
             .session()
-            .map(|session| self.settings.records.of(session));
+            .map(|session| self.settings.records.resources(session));
         let recorded = recorded.unwrap_or_default();
         let dropped = deliver::announce(&mut self.state.lock(), origin, lists, &recorded);
         self.warn_of_slow(dropped);
@@ -755,7 +755,7 @@ impl SessionSubscriptions {
     }
 
     /// The subscriptions of a session.
-    pub(crate) fn of(&self, session: &Caller) -> HashSet<Arc<str>> {
+    pub(crate) fn resources(&self, session: &Caller) -> HashSet<Arc<str>> {
         let sessions = self.sessions.lock();
         let recorded = session.session().and_then(|key| sessions.get(&key));
         let own = recorded.filter(|(owner, _)| owner == session);
@@ -781,17 +781,20 @@ mod recorded_tests {
             SessionKey::fresh(),
             ["a:1", "a:2", "a:3"].map(Arc::<str>::from),
         );
-        let of = |name| Caller::session_of(Principal::named("issuer", name), key);
+        let of = |name| Caller::session_of(Principal::new("issuer", name), key);
         uris.iter().for_each(|uri| records.add(&of("ann"), uri));
         records.add(&of("bob"), &uris[0]);
         assert_eq!(
-            (records.of(&of("ann")).len(), records.of(&of("bob")).len()),
+            (
+                records.resources(&of("ann")).len(),
+                records.resources(&of("bob")).len()
+            ),
             (2, 0)
         );
         records.remove(&of("bob"), "a:1");
         records.remove(&of("ann"), "a:2");
-        assert_eq!(records.of(&of("ann")), [Arc::clone(&uris[0])].into());
+        assert_eq!(records.resources(&of("ann")), [Arc::clone(&uris[0])].into());
         records.end(key);
-        assert!(records.of(&of("ann")).is_empty());
+        assert!(records.resources(&of("ann")).is_empty());
     }
 }

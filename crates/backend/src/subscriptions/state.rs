@@ -97,7 +97,7 @@ impl Listener {
 }
 
 impl ListenRequest {
-    pub(super) fn of(interest: &Interest) -> Self {
+    pub(super) fn from_interest(interest: &Interest) -> Self {
         let any = !interest.uris.is_empty() || !interest.tasks.is_empty();
         let named = || {
             Box::new(Interest {
@@ -122,7 +122,7 @@ impl ListenRequest {
 }
 
 impl Session {
-    pub(super) fn of(caller: &Caller) -> Self {
+    pub(super) fn from_caller(caller: &Caller) -> Self {
         let (caller, listeners) = (caller.clone(), SmallVec::new());
         Self {
             caller,
@@ -223,7 +223,7 @@ impl State {
             session.update_presence();
             session.level = session.level.or(context.log_level);
             for unheard in session.more().unheard.take() {
-                if Change::of(&unheard.method).is_none_or(|change| lists.has(change)) {
+                if Change::from_method(&unheard.method).is_none_or(|change| lists.has(change)) {
                     let _ = messages.try_send(ServerMessage::Notification(unheard));
                 }
             }
@@ -261,7 +261,7 @@ impl State {
         let Some(listener) = self.listeners.get_mut(&id) else {
             return;
         };
-        let after = ListenRequest::of(interest);
+        let after = ListenRequest::from_interest(interest);
         let (lists, session) = (after.lists, after.session);
         let before = std::mem::replace(&mut listener.request, after);
         let caller = listener.context.caller.clone();
@@ -488,7 +488,7 @@ impl State {
         let session = self
             .sessions
             .entry(caller.session()?)
-            .or_insert_with(|| Session::of(caller));
+            .or_insert_with(|| Session::from_caller(caller));
         (session.caller == *caller).then_some(session)
     }
 

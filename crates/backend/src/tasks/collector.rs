@@ -72,7 +72,7 @@ impl TaskTranslation {
         origin: &Arc<CallContext>,
         client: &CallContext,
     ) -> Result<Arc<InputCollector>, BackendError> {
-        let declared = || Declared::by(client, false, self.max_description);
+        let declared = || Declared::from_client(client, false, self.max_description);
         let _deciding = self.collecting.lock();
         if let Some(collector) = self.collectors.touch(&task.key(client))
             && collector.is_used_by(declared())
@@ -184,7 +184,7 @@ impl InputCollector {
     async fn first(&self) -> Json {
         let mut state = self.state.subscribe();
         let first = state
-            .wait_for(|state| state.ended || state.shown().next().is_some())
+            .wait_for(|state| state.ended || state.askable_requests().next().is_some())
             .await;
         // Cannot fail, since `self` has a sender.
         first.map_or_else(|_| Json::empty_object(), |state| state.to_json())
@@ -203,7 +203,7 @@ impl State {
     }
 
     /// The open requests that this client can be asked.
-    fn shown(&self) -> impl Iterator<Item = &Open> {
+    fn askable_requests(&self) -> impl Iterator<Item = &Open> {
         let is_open = |open: &&Open| !open.request.answer.is_closed();
         self.open
             .iter()
@@ -214,7 +214,7 @@ impl State {
     /// `inputRequests`
     fn to_json(&self) -> Json {
         let mut requests = ObjectBuilder::new();
-        for Open { key, request } in self.shown() {
+        for Open { key, request } in self.askable_requests() {
             let shown = ObjectBuilder::new()
                 .string("method", request.method.as_str())
                 .optional("params", request.params.as_ref())

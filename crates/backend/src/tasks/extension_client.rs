@@ -72,7 +72,7 @@ impl TaskTranslation {
         status: &Json,
         client: &Arc<CallContext>,
     ) -> Option<Json> {
-        match Status::of(status) {
+        match Status::read(status) {
             Status::Working | Status::Cancelled => {
                 Some(task_to_extension(status, &Inlined::Nothing))
             }
@@ -83,7 +83,7 @@ impl TaskTranslation {
                     context: Arc::clone(client),
                     messages: ServerMessages::discard(),
                 };
-                let task = TaskId::of(&call).ok()?;
+                let task = TaskId::read(&call).ok()?;
                 Some(without_type(
                     &self.serve_extension(&call, &task).await.ok()?.result()?,
                 ))
@@ -103,7 +103,7 @@ impl TaskTranslation {
         let Some(state) = response.result() else {
             return Ok(response);
         };
-        let status = Status::of(&state);
+        let status = Status::read(&state);
         if status.is_terminal() {
             self.collectors.remove(&task.key(client));
         }
@@ -171,7 +171,7 @@ impl TaskTranslation {
                     return Ok(response);
                 };
                 let cannot_cancel = cancelled.error_code() == Some(code::METHOD_NOT_FOUND);
-                if !cannot_cancel && !Status::of(&state).is_terminal() {
+                if !cannot_cancel && !Status::read(&state).is_terminal() {
                     return Ok(cancelled);
                 }
             }

@@ -188,7 +188,7 @@ impl TaskTranslation {
                 self.without_foreign(call, self.calls.exchange(call, progress).await?)
             }
             (_, client, _) => {
-                let task = TaskId::of(call);
+                let task = TaskId::read(call);
                 match &task {
                     Ok(task) if self.owners.is_foreign(&task.name, &call.context.caller) => {
                         return Ok(unknown_task());
@@ -354,7 +354,7 @@ struct TaskId {
 }
 
 impl TaskId {
-    fn of(call: &Call) -> Result<Self, Response> {
+    fn read(call: &Call) -> Result<Self, Response> {
         let id = call.param("taskId");
         let id = id.and_then(|json| {
             Some(Self {

@@ -167,7 +167,7 @@ impl TaskTranslation {
             return;
         };
         let (registry, session) = (self.calls.pool.registry(), &client.caller);
-        if Status::of(task).is_terminal() {
+        if Status::read(task).is_terminal() {
             registry.unfollow_task(session, &id);
         } else if id.len() <= MAX_ID {
             registry.follow_task(session, &id, self.followed);

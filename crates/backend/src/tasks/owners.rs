@@ -169,7 +169,7 @@ mod tests {
             endpoint,
         });
         let [ann, bob] = ["ann", "bob"]
-            .map(|name| Caller::session_of(Principal::named("issuer", name), SessionKey::fresh()));
+            .map(|name| Caller::session_of(Principal::new("issuer", name), SessionKey::fresh()));
         first.add("a", &ann, &Peer::Local, true, Duration::from_secs(9));
         assert!(second.is_foreign("a", &bob) && !second.is_foreign("a", &ann));
         assert_eq!(
@@ -192,7 +192,7 @@ mod tests {
             endpoint: 0,
         };
         let [ann, bob, eve] = ["ann", "bob", "eve"]
-            .map(|name| Caller::session_of(Principal::named("issuer", name), SessionKey::fresh()));
+            .map(|name| Caller::session_of(Principal::new("issuer", name), SessionKey::fresh()));
         let is_foreign = |task, caller: &Caller| owners.is_foreign(task, caller);
         let add = |task, caller, is_maker| {
             owners.add(task, caller, &Peer::Local, is_maker, Duration::from_secs(9));

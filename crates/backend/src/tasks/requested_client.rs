@@ -124,7 +124,7 @@ impl TaskTranslation {
         let Some(task) = before.result() else {
             return Ok(before);
         };
-        if Status::of(&task).is_terminal() {
+        if Status::read(&task).is_terminal() {
             let status = task_to_legacy(&task).text_at("status");
             return Ok(has_ended(&status.unwrap_or_default()));
         }
@@ -140,7 +140,7 @@ impl TaskTranslation {
                 return Ok(response);
             };
             reads += 1;
-            if Status::of(&task).is_terminal() || reads == CANCEL_READS {
+            if Status::read(&task).is_terminal() || reads == CANCEL_READS {
                 return Ok(response.with_body(&task_to_legacy(&task)));
             }
             sleep(CANCEL_DELAY).await;

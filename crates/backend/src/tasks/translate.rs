@@ -25,7 +25,7 @@ pub(super) enum Status {
 
 impl Status {
     /// The status in a task's text.
-    pub(super) fn of(task: &Json) -> Self {
+    pub(super) fn read(task: &Json) -> Self {
         match task.text_at("status").as_deref() {
             Some("input_required") => Self::InputRequired,
             Some("completed") => Self::Completed,
@@ -109,7 +109,7 @@ pub(super) fn task_to_legacy(detailed: &Json) -> Json {
         .and_then(|result| result.get("isError"))
         .is_some_and(|is_error| is_error.is_true());
     let mut task = renamed(detailed, &TO_LEGACY);
-    if is_error && Status::of(&task) == Status::Completed {
+    if is_error && Status::read(&task) == Status::Completed {
         task = with_status(&task, "failed");
     }
     task.without(&INLINED)

@@ -18,7 +18,7 @@ use crate::support::{call, json, listen, listening, send, settings, start};
 fn client(key: u64, sessions: &Arc<ServerSessions>) -> impl FnOnce(&mut CallContext) + use<> {
     let sessions = Arc::clone(sessions);
     move |context| {
-        let caller = Caller::session_of(Principal::named("issuer", "ann"), SessionKey(key));
+        let caller = Caller::session_of(Principal::new("issuer", "ann"), SessionKey(key));
         context.caller = caller.with_server_sessions(Some(sessions));
         context.capabilities = json("{}");
     }

@@ -248,7 +248,7 @@ impl Users {
 
     fn set(&self, name: &str, is_signed_in: bool) {
         *self
-            .user(&Principal::named("", name))
+            .user(&Principal::new("", name))
             .is_signed_in
             .lock()
             .unwrap() = is_signed_in;
@@ -257,7 +257,7 @@ impl Users {
 }
 
 impl PrincipalCredentials for Users {
-    fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
+    fn source(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
         self.user(principal)
     }
 
@@ -298,13 +298,13 @@ impl CredentialSource for User {
     }
 }
 
-fn of(name: &str) -> impl FnOnce(&mut CallContext) {
-    let principal = Principal::named("", name);
+fn set_principal(name: &str) -> impl FnOnce(&mut CallContext) {
+    let principal = Principal::new("", name);
     move |context| context.caller = Caller::request_of(principal)
 }
 
 async fn call_as(backend: &Backend, name: &str) -> Result<String, BackendError> {
-    let (call, _inbox) = listening(call("tools/call", r#"{"name":"t"}"#), of(name));
+    let (call, _inbox) = listening(call("tools/call", r#"{"name":"t"}"#), set_principal(name));
     send_to(backend, call).await
 }
 
@@ -362,7 +362,7 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
         )
     });
     let request = |key, sessions: &Arc<ServerSessions>| {
-        let caller = Caller::session_of(Principal::named("", "ann"), SessionKey(key));
+        let caller = Caller::session_of(Principal::new("", "ann"), SessionKey(key));
         let caller = caller.with_server_sessions(Some(Arc::clone(sessions)));
         listening(call("x/y", ""), |context| context.caller = caller).0
     };
@@ -487,7 +487,7 @@ async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_compl
     );
     let session = async |name: &str, key: u64| {
         let (mut call, told) = listening(call("tools/call", r#"{"name":"t"}"#), |context| {
-            context.caller = Caller::session_of(Principal::named("", name), SessionKey(key));
+            context.caller = Caller::session_of(Principal::new("", name), SessionKey(key));
             context.capabilities = crate::support::json(r#"{"elicitation":{"url":{}}}"#);
         });
         let messages = std::mem::replace(&mut call.messages, ServerMessages::discard());
@@ -570,7 +570,10 @@ async fn all_principals_together_have_the_repetitions_of_one_server() {
     for name in ["ann", "bob", "cid", "dan", "eve", "fay"] {
         users.set(name, true);
         for _ in 0..5 {
-            let (call, _inbox) = listening(call("resources/read", r#"{"uri":"a:b"}"#), of(name));
+            let (call, _inbox) = listening(
+                call("resources/read", r#"{"uri":"a:b"}"#),
+                set_principal(name),
+            );
             assert_eq!(
                 send_to(&*backend, call).await,
                 Err(BackendError::ClosedEarly)

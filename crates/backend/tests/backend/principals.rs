@@ -20,7 +20,7 @@ impl Client {
     fn context(self) -> impl Fn(&mut CallContext) {
         let Self(name, session, tasks) = self;
         move |context| {
-            let principal = Principal::named("https://issuer.example", name);
+            let principal = Principal::new("https://issuer.example", name);
             context.caller = match session {
                 Some(key) => Caller::session_of(principal, SessionKey(key)),
                 None => Caller::request_of(principal),

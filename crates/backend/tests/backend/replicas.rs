@@ -87,7 +87,7 @@ fn task_server(id: &'static str) -> impl Fn(&Seen) -> Reply + Send + Sync + 'sta
 /// Sends a request of a principal without a session that has the tasks extension.
 async fn ask_as(server: &dyn BackendClient, name: &str, method: &str, params: &str) -> String {
     let (call, _) = listening(call(method, params), |context| {
-        context.caller = Caller::request_of(Principal::named("issuer", name));
+        context.caller = Caller::request_of(Principal::new("issuer", name));
         context.tasks = Some(TaskDialect::Extension);
     });
     send_to(server, call)

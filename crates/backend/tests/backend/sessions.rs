@@ -420,7 +420,7 @@ async fn server_request_on_the_base_connection_is_refused() {
 /// Two principals, and a client of each, with this session or without one.
 fn callers(session: Option<u64>) -> [Caller; 2] {
     ["ann", "bob"].map(|subject| {
-        let principal = Principal::named("https://issuer.example", subject);
+        let principal = Principal::new("https://issuer.example", subject);
         match session {
             Some(session) => Caller::session_of(principal, SessionKey(session)),
             None => Caller::request_of(principal),

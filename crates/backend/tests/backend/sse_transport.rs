@@ -48,7 +48,7 @@ impl Streams {
     }
 
     /// The stream that a message belongs to.
-    fn of(seen: &Seen) -> usize {
+    fn number(seen: &Seen) -> usize {
         seen.target.rsplit('=').next().unwrap().parse().unwrap()
     }
 }
@@ -70,7 +70,7 @@ async fn old(
         if seen.target == "/mcp" {
             return status(405);
         }
-        let say = |data: &str| opened.say(Streams::of(seen), data);
+        let say = |data: &str| opened.say(Streams::number(seen), data);
         if let Some(reply) = answer(seen, &say) {
             return reply;
         }
@@ -275,7 +275,7 @@ async fn server_requests_progress_and_notifications_are_delivered() {
             r#"{{"jsonrpc":"2.0","id":{},"result":{{"done":1.0}}}}"#,
             called.id()
         );
-        streams.say(Streams::of(&called), &last);
+        streams.say(Streams::number(&called), &last);
     };
     let (answer, ()) = tokio::join!(send(&backend, call), client);
     assert_eq!(answer.unwrap(), r#"{"done":1.0}"#);
@@ -292,7 +292,7 @@ async fn list_changes_are_delivered() {
     let (_listening, mut inbox) = listen(&backend, interest, without_session).await.unwrap();
     let opened = server.next_of("notifications/initialized").await;
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
-    streams.say(Streams::of(&opened), changed);
+    streams.say(Streams::number(&opened), changed);
     assert!(inbox.text().await.contains("tools/list_changed"));
 }
 
@@ -306,7 +306,7 @@ async fn broken_stream_fails_calls_as_possibly_run() {
     revision(&backend).await;
     let running = send(&backend, call("tools/call", r#"{"name":"a"}"#));
     let breaking = async {
-        streams.close(Streams::of(&server.next_of("tools/call").await));
+        streams.close(Streams::number(&server.next_of("tools/call").await));
     };
     let (outcome, ()) = tokio::join!(running, breaking);
     let error = outcome.unwrap_err();

@@ -184,8 +184,8 @@ async fn client_without_session_keeps_its_process_if_something_tells_it() {
     };
     let (anonymous, ann, bob) = (
         Principal::anonymous(),
-        Principal::named("i", "ann"),
-        Principal::named("i", "bob"),
+        Principal::new("i", "ann"),
+        Principal::new("i", "bob"),
     );
     let mut processes = Vec::new();
     for client in [

@@ -499,7 +499,7 @@ impl Schemas<'_, '_> {
                 }
             }
         }
-        let [open, opens] = [was, is].map(|node| rest(node, "additionalProperties"));
+        let [open, opens] = [was, is].map(|node| remaining_schema(node, "additionalProperties"));
         match (open.types(), opens.types()) {
             (0, 1..) => self.add(direction.opened, Some(&open), Some(&opens)),
             _ => self.compare(&[open], &[opens], depth),
@@ -511,9 +511,9 @@ impl Schemas<'_, '_> {
         let [was, is] = [was, is].map(|node| {
             let keys = ["prefixItems", "items"].into_iter();
             let first = keys.flat_map(|key| node.iter().flat_map(move |part| part.children(key)));
-            let items = rest(node, "items");
+            let items = remaining_schema(node, "items");
             let others = match items.json.kind() {
-                Kind::Array => rest(node, "additionalItems"),
+                Kind::Array => remaining_schema(node, "additionalItems"),
                 _ => items,
             };
             (first.collect::<Vec<_>>(), others)
@@ -556,7 +556,7 @@ fn first_other<'a>(all: &'a Option<Vec<Part>>, others: &Option<Vec<Part>>) -> Op
 }
 
 /// The schema of the remaining values; without one, any value is allowed.
-fn rest(node: &[Part], name: &str) -> Part {
+fn remaining_schema(node: &[Part], name: &str) -> Part {
     keyword(node, name).unwrap_or_else(|| Part {
         pointer: node.first().map_or_else(String::new, |part| {
             format!("{}{}", part.pointer, pointer_step(name))

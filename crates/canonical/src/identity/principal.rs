@@ -43,7 +43,7 @@ impl Principal {
     }
 
     /// The client that `issuer` knows as `subject`.
-    pub fn named(issuer: &str, subject: &str) -> Self {
+    pub fn new(issuer: &str, subject: &str) -> Self {
         Self(Kind::Named(Arc::new(Name {
             issuer: issuer.into(),
             subject: subject.into(),
@@ -96,7 +96,7 @@ impl Principal {
                 let (length, rest) = rest.split_first_chunk::<8>()?;
                 let length = usize::try_from(u64::from_be_bytes(*length)).ok()?;
                 let (issuer, subject) = rest.split_at_checked(length)?;
-                Some(Self::named(
+                Some(Self::new(
                     std::str::from_utf8(issuer).ok()?,
                     std::str::from_utf8(subject).ok()?,
                 ))
@@ -142,16 +142,16 @@ mod tests {
 
     #[test]
     fn principals_differ_by_issuer_and_subject() {
-        let ann = Principal::named("https://a.example", "ann");
-        assert_eq!(ann, Principal::named("https://a.example", "ann"));
-        assert_ne!(ann, Principal::named("https://b.example", "ann"));
-        assert_ne!(ann, Principal::named("https://a.example", "bob"));
+        let ann = Principal::new("https://a.example", "ann");
+        assert_eq!(ann, Principal::new("https://a.example", "ann"));
+        assert_ne!(ann, Principal::new("https://b.example", "ann"));
+        assert_ne!(ann, Principal::new("https://a.example", "bob"));
         assert_ne!(ann, Principal::anonymous());
         assert_ne!(Principal::operator(), Principal::anonymous());
         assert!(ann.is_named());
         assert_eq!(ann.id().as_deref(), Some("https://a.example#ann"));
         assert_eq!(
-            Principal::named("fanlight:key", "ci").id().as_deref(),
+            Principal::new("fanlight:key", "ci").id().as_deref(),
             Some("key#ci")
         );
         assert_eq!(Principal::anonymous().id(), None);
@@ -164,7 +164,7 @@ mod tests {
             .iter()
             .any(Principal::is_named)
         );
-        let bytes = |issuer, subject| Principal::named(issuer, subject).to_bytes();
+        let bytes = |issuer, subject| Principal::new(issuer, subject).to_bytes();
         assert_eq!(bytes("a", "bc"), bytes("a", "bc"));
         assert!(
             bytes("a", "bc") != bytes("ab", "c")
@@ -177,9 +177,9 @@ mod tests {
         let principals = [
             Principal::anonymous(),
             Principal::operator(),
-            Principal::named("a", "bc"),
-            Principal::named("ab", "c"),
-            Principal::named("", "abc"),
+            Principal::new("a", "bc"),
+            Principal::new("ab", "c"),
+            Principal::new("", "abc"),
         ];
         for (one, other) in principals
             .iter()

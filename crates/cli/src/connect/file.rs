@@ -74,7 +74,7 @@ impl ClientFile {
     /// Whether the file has an entry of this name.
     pub(super) fn has(&self, name: &str) -> Result<bool, Failure> {
         let text = self.read(&self.path)?.unwrap_or_default();
-        Ok(client_files::has(self.client, &text, name)
+        Ok(client_files::find_entry(self.client, &text, name)
             .map_err(|error| self.cannot_edit(&error))?
             .is_some())
     }
@@ -138,7 +138,7 @@ impl ClientFile {
                 Ok(Undone::Deleted)
             }
             None => {
-                if client_files::has(self.client, &text, name)
+                if client_files::find_entry(self.client, &text, name)
                     .map_err(|error| self.cannot_edit(&error))?
                     .is_none()
                 {
@@ -161,7 +161,7 @@ impl ClientFile {
         text: &str,
         name: &str,
     ) -> Result<Option<Option<String>>, Failure> {
-        let Ok(Some(value)) = client_files::has(self.client, text, name) else {
+        let Ok(Some(value)) = client_files::find_entry(self.client, text, name) else {
             return Ok(None);
         };
         let entry = Entry::existing(self.client, name, value);

@@ -22,7 +22,7 @@ pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
     let Some(name) = &args.client else {
         return list(args, places.as_ref());
     };
-    let client = Client::named(name).ok_or_else(|| unknown(name))?;
+    let client = Client::from_name(name).ok_or_else(|| unknown(name))?;
     let file = ClientFile::new(client, find(client, args, places.as_ref())?);
     let file = if args.project {
         file.of_project(std::env::current_dir().unwrap_or_default())
@@ -31,7 +31,7 @@ pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
     };
     let shown = places.as_ref().map_or_else(
         || file.path.display().to_string(),
-        |places| places.shown(&file.path),
+        |places| places.abbreviate(&file.path),
     );
     if args.undo {
         return match file.undo(&args.name)? {
@@ -268,7 +268,10 @@ fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
     let mut answer = Vec::new();
     for client in Client::ALL {
         let path = find(client, args, places)?;
-        let shown = places.map_or_else(|| path.display().to_string(), |places| places.shown(&path));
+        let shown = places.map_or_else(
+            || path.display().to_string(),
+            |places| places.abbreviate(&path),
+        );
         let is_here = is_here(client, &path);
         let is_connected = path.is_file()
             && ClientFile::new(client, path)
@@ -347,7 +350,7 @@ impl Target {
             let snippet = entry.snippet();
             let file = places
                 .as_ref()
-                .and_then(|places| Some(places.shown(places.of_user(client).first()?)));
+                .and_then(|places| Some(places.abbreviate(places.of_user(client).first()?)));
             json!({
                 "client": client.as_str(),
                 "title": client.title(),

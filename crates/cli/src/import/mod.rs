@@ -70,7 +70,7 @@ impl Import {
         let output = (args.output != Path::new("-")).then(|| absolute(&args.output));
         let mut sources = Vec::new();
         for from in &args.from {
-            sources.extend(sources::named(from, places.as_ref())?);
+            sources.extend(sources::find(from, places.as_ref())?);
         }
         if args.from.is_empty() {
             sources = sources::of_machine(places.as_ref());

@@ -19,9 +19,10 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
     }
     let places = Places::new(System::current(), &|name| std::env::var(name).ok());
     let shown = |path: &Path| {
-        places
-            .as_ref()
-            .map_or_else(|| path.display().to_string(), |places| places.shown(path))
+        places.as_ref().map_or_else(
+            || path.display().to_string(),
+            |places| places.abbreviate(path),
+        )
     };
     if !import.taken.is_empty() {
         let mut rows = Vec::new();

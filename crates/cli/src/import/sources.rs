@@ -84,14 +84,14 @@ fn files_of(client: Client, places: Option<&Places>) -> Vec<(Client, PathBuf)> {
 }
 
 /// The sources that an argument of the command line names: a file, or a client with all its files.
-pub(super) fn named(from: &str, places: Option<&Places>) -> Result<Vec<Source>, Failure> {
+pub(super) fn find(from: &str, places: Option<&Places>) -> Result<Vec<Source>, Failure> {
     let path = Path::new(from);
     if path.is_file() {
         return Ok(vec![
             of_file(&absolute(path), places).map_err(Failure::usage)?,
         ]);
     }
-    let Some(client) = Client::named(from) else {
+    let Some(client) = Client::from_name(from) else {
         let ids: Vec<_> = Client::ALL.into_iter().map(Client::as_str).collect();
         return Err(Failure::usage(format!(
             "{from} is neither a file nor a known client; clients: {}",
@@ -133,12 +133,12 @@ fn of_file(path: &Path, places: Option<&Places>) -> Result<Source, String> {
         return Ok(packaged(
             "server.json",
             path,
-            server_json(&root).map_err(|reason| at(path, &reason))?,
+            server_json(&root).map_err(|reason| describe_place(path, &reason))?,
         ));
     }
     // A file of Fanlight's own is read in the notation that most clients share.
     let file = ClientFile::read(path, &root)
-        .unwrap_or_else(|| ClientFile::of(Client::Cursor, path, &root));
+        .unwrap_or_else(|| ClientFile::read_as(Client::Cursor, path, &root));
     Ok(taken(file.title, file.client, path, places, file))
 }
 
@@ -149,7 +149,7 @@ fn of_client(client: Client, path: &Path, places: Option<&Places>) -> Result<Sou
         Some(client),
         path,
         places,
-        ClientFile::of(client, path, &root),
+        ClientFile::read_as(client, path, &root),
     ))
 }
 
@@ -204,13 +204,13 @@ fn tree(path: &Path) -> Result<Node, String> {
     let mut bytes = Vec::new();
     let read = File::open(path)
         .and_then(|file| file.take(MAX_FILE_SIZE as u64 + 1).read_to_end(&mut bytes));
-    read.map_err(|error| at(path, &format!("cannot be read: {error}")))?;
+    read.map_err(|error| describe_place(path, &format!("cannot be read: {error}")))?;
     if bytes.len() > MAX_FILE_SIZE {
-        return Err(at(path, "is too large for a configuration"));
+        return Err(describe_place(path, "is too large for a configuration"));
     }
-    let text = String::from_utf8(bytes).map_err(|_| at(path, "is not UTF-8 text"))?;
+    let text = String::from_utf8(bytes).map_err(|_| describe_place(path, "is not UTF-8 text"))?;
     let source = Text::new(&text);
-    let syntax = Syntax::of(path, source.text());
+    let syntax = Syntax::detect(path, source.text());
     match fanlight_config::document::parse(&source, syntax) {
         Ok(Some(root)) => Ok(root),
         Ok(None) => Ok(Node {
@@ -226,6 +226,6 @@ fn tree(path: &Path) -> Result<Node, String> {
     }
 }
 
-fn at(path: &Path, reason: &str) -> String {
+fn describe_place(path: &Path, reason: &str) -> String {
     format!("{}: {reason}", path.display())
 }

@@ -102,7 +102,7 @@ impl Client {
     pub(super) async fn challenge(&self) -> Result<Option<Challenge>, Failure> {
         let (body, headers) =
             modern_request("server/discover", ObjectBuilder::new(), Vec::new(), None);
-        let shown = self.shown().await?;
+        let shown = self.credential_headers().await?;
         let Ok(response) = self.send(body.clone(), &headers, &shown).await else {
             return Ok(None);
         };
@@ -197,13 +197,13 @@ impl Client {
     /// Sends a message. If the server refuses its credentials, it did not run, and is sent again
     /// with others if there are any.
     async fn post(&self, body: Bytes, headers: Headers) -> Result<reqwest::Response, Failure> {
-        let shown = self.shown().await?;
+        let shown = self.credential_headers().await?;
         let response = self.send(body.clone(), &headers, &shown).await?;
         self.unless_refused(response, body, &headers, shown).await
     }
 
     /// The header fields with the client's credentials.
-    async fn shown(&self) -> Result<HeaderMap, Failure> {
+    async fn credential_headers(&self) -> Result<HeaderMap, Failure> {
         match &self.credentials {
             Credentials::Nothing => Ok(HeaderMap::new()),
             Credentials::Granted(server) => server.headers().await,

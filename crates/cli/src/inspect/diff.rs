@@ -149,7 +149,7 @@ async fn request(backend: &dyn BackendClient, call: Unresolved) -> Result<Respon
 
 /// Prints the configured differences between the tool and its server's definition.
 fn say_intended(snapshot: &ListView, tool: &Entry) {
-    let Some(given) = snapshot.given(tool) else {
+    let Some(given) = snapshot.original(tool) else {
         return;
     };
     let differences = compare_definitions(Some(&given), Some(&tool.visible), &Tolerance::default());

@@ -51,7 +51,7 @@ pub(crate) async fn sign_in_at(
     timeout: Duration,
     browser: Option<Browser>,
 ) -> Result<(Option<String>, Option<SignIn>), Failure> {
-    let server = ServerByUrl::at(url, browser)?;
+    let server = ServerByUrl::new(url, browser)?;
     let entry = server.server().clone();
     let client = Client::new(url, timeout)?.or_signed_in(server);
     let (challenge, token) = (client.challenge().await, client.token().await);
@@ -68,7 +68,7 @@ async fn as_client<T>(
     browser: Option<Browser>,
     command: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let server = ServerByUrl::at(url, browser)?;
+    let server = ServerByUrl::new(url, browser)?;
     let client = Client::new(url, timeout)?
         .with_token_of_environment()
         .or_signed_in(server);

@@ -9,7 +9,7 @@ use crate::out;
 
 /// A failure in lines: what happened, the last lines of the process, and a remedy.
 pub(super) fn text(backend: &str, error: &BackendError) -> String {
-    let mut lines = vec![format!("server {backend:?} {}", error.what())];
+    let mut lines = vec![format!("server {backend:?} {}", error.summary())];
     if let Some(FailureDetails {
         stderr,
         stdout,

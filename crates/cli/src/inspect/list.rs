@@ -44,7 +44,10 @@ pub async fn list(gateway: &Gateway, wanted: &Wanted<'_>) -> Result<(), Failure>
     let mut lists = Vec::new();
     let endpoint = find_named(wanted.endpoint, gateway)?;
     for kind in wanted.kinds() {
-        lists.push((*kind, List::of(&gateway.catalogue(*kind, &endpoint).await)));
+        lists.push((
+            *kind,
+            List::from_view(&gateway.catalogue(*kind, &endpoint).await),
+        ));
     }
     print_all(&lists, wanted.json)
 }
@@ -123,7 +126,7 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// An entry as clients get it; its server is unknown.
-    fn of(kind: ListKind, entry: Json) -> Self {
+    fn new(kind: ListKind, entry: Json) -> Self {
         Self {
             key: entry.text_at(kind.key()).unwrap_or_default(),
             backend: String::new(),
@@ -134,7 +137,7 @@ impl Shown {
 }
 
 impl List {
-    pub(crate) fn of(snapshot: &ListView) -> Self {
+    pub(crate) fn from_view(snapshot: &ListView) -> Self {
         let shown = |entry: &Entry| Shown {
             key: entry.name().unwrap_or_default(),
             original: entry.own_name().unwrap_or_default(),
@@ -172,7 +175,7 @@ impl List {
 
     /// A list with these entries, as a client gets them.
     pub(super) fn of_entries(kind: ListKind, entries: Vec<Json>) -> Self {
-        let shown = |entry| Shown::of(kind, entry);
+        let shown = |entry| Shown::new(kind, entry);
         Self {
             entries: entries.into_iter().map(shown).collect(),
             ..Self::default()

@@ -64,12 +64,16 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure>
     };
     let config = &loaded.config;
     let mut refused = listeners::refused(config);
-    refused.extend(policy::of(config, None).err());
+    refused.extend(policy::load(config, None).err());
     refused.extend(pins::check(config).err());
     let mut warnings = authentication::warnings(config, SystemTime::now());
     let known = KnownLists::kept_for(config, &paths);
     warnings.extend(unmatched::warnings(config, &known));
-    warnings.extend(flagged(&flagged::known(&known)).iter().map(Flagged::line));
+    warnings.extend(
+        flagged(&flagged::read_known(&known))
+            .iter()
+            .map(Flagged::line),
+    );
     let servers = config.servers.len();
     let enabled = config
         .servers

@@ -16,7 +16,7 @@ pub struct Mask(Vec<String>);
 
 impl Mask {
     /// Collects the values of a server's configuration that may be secret.
-    pub fn of(server: &Server) -> Self {
+    pub fn new(server: &Server) -> Self {
         let mut texts = values_of(server);
         texts.retain(|text| text.chars().count() >= SHORTEST);
         // The longest first, so that none hides a part of another.
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn mask(transport: Transport) -> Mask {
-        Mask::of(&Server::new("server", transport))
+        Mask::new(&Server::new("server", transport))
     }
 
     #[test]

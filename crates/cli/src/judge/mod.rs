@@ -54,7 +54,7 @@ pub async fn judge(
     at: String,
     mut step: impl FnMut(Step),
 ) -> Report {
-    let mask = Mask::of(&Server::new("server", target.clone()));
+    let mask = Mask::new(&Server::new("server", target.clone()));
     let mut findings = Vec::new();
     let mut eras = Vec::new();
     // The older era first, because servers of both eras answer its first request.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Definition(String);
 
 impl Definition {
-    pub(super) fn of(config: &Config, server: &Server) -> Self {
+    pub(super) fn new(config: &Config, server: &Server) -> Self {
         let mut digest = Digest(Context::new(&SHA256));
         digest.text("definition of a server").text(&server.name);
         digest.transport(&server.transport);

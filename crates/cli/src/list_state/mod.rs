@@ -176,8 +176,8 @@ impl ListState {
     }
 
     /// The lists of this server, loaded from earlier runs unless it `is_new`.
-    pub fn of(&self, config: &Config, server: &Server, is_new: bool) -> Arc<ServerLists> {
-        let definition = Definition::of(config, server);
+    pub fn load(&self, config: &Config, server: &Server, is_new: bool) -> Arc<ServerLists> {
+        let definition = Definition::new(config, server);
         let server = server.name.clone();
         let contents = if is_new {
             None
@@ -252,7 +252,7 @@ impl ListState {
 
 impl ServerLists {
     /// The server's facts from an earlier run.
-    pub fn known(&self) -> Option<KnownServer> {
+    pub fn facts(&self) -> Option<KnownServer> {
         self.kept.lock().known.clone()
     }
 
@@ -296,7 +296,7 @@ impl ServerLists {
 }
 
 impl ListStore for ServerLists {
-    fn kept(&self, kind: ListKind) -> Option<KeptList> {
+    fn load(&self, kind: ListKind) -> Option<KeptList> {
         self.kept.lock().lists.get(&kind).cloned()
     }
 
@@ -305,7 +305,7 @@ impl ListStore for ServerLists {
             .backend
             .get()
             .and_then(Weak::upgrade)
-            .and_then(|backend| backend.known());
+            .and_then(|backend| backend.facts());
         let mut kept = self.kept.lock();
         let is_same_server = known.is_none() || known == kept.known;
         kept.known = known.or_else(|| kept.known.take());

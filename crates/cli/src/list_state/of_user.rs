@@ -24,7 +24,7 @@ pub(super) fn is_useful(config: &Config) -> bool {
 
 /// The folder for the configuration in these files, if the user has a state folder.
 pub fn folder(files: &[PathBuf]) -> Option<PathBuf> {
-    folder_of(&instance::of(files)?)
+    folder_of(&instance::digest(files)?)
 }
 
 /// The folder of this name, if the user has a state folder.

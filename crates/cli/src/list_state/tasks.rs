@@ -45,8 +45,8 @@ impl Record for KeptTask {
 }
 
 impl KeptTasks {
-    async fn kept(&self, task: &[u8]) -> Option<KeptTask> {
-        let kept = known(self.0.get::<KeptTask>(&owner(task)).await)??;
+    async fn load(&self, task: &[u8]) -> Option<KeptTask> {
+        let kept = log_failure(self.0.get::<KeptTask>(&owner(task)).await)??;
         (kept.until > epoch::seconds()).then_some(kept)
     }
 }
@@ -59,7 +59,7 @@ fn owner(task: &[u8]) -> Owner {
 impl CommonTaskOwners for KeptTasks {
     fn find(&self, task: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>> {
         Box::pin(async move {
-            let KeptTask { server, until } = self.kept(&task).await?;
+            let KeptTask { server, until } = self.load(&task).await?;
             Some(CommonTask {
                 server,
                 made_by: None,
@@ -72,7 +72,7 @@ impl CommonTaskOwners for KeptTasks {
         Box::pin(async move {
             let server = learnt.server;
             let is_others = async || {
-                let kept = self.kept(&task).await;
+                let kept = self.load(&task).await;
                 kept.is_some_and(|kept| kept.server != server)
             };
             if !created && is_others().await {
@@ -80,18 +80,18 @@ impl CommonTaskOwners for KeptTasks {
             }
             let until = epoch::seconds().saturating_add(learnt.kept_for.as_secs());
             let kept = KeptTask { server, until };
-            known(self.0.put(&owner(&task), &kept).await);
+            log_failure(self.0.put(&owner(&task), &kept).await);
         })
     }
 
     fn forget(&self, task: Vec<u8>) -> BoxFuture<'_, ()> {
-        Box::pin(async move { drop(known(self.0.take::<KeptTask>(&owner(&task)).await)) })
+        Box::pin(async move { drop(log_failure(self.0.take::<KeptTask>(&owner(&task)).await)) })
     }
 }
 
 fanlight_protocol::opaque!(KeptTasks);
 
-fn known<T>(answer: Result<T, StoreError>) -> Option<T> {
+fn log_failure<T>(answer: Result<T, StoreError>) -> Option<T> {
     answer
         .inspect_err(|error| debug!(%error, "cannot read or write the owner of a task"))
         .ok()

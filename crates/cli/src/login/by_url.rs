@@ -34,7 +34,7 @@ pub(crate) struct ServerByUrl {
 
 impl ServerByUrl {
     /// The server at this URL.
-    pub(crate) fn at(url: &str, browser: Option<Browser>) -> Result<Self, Failure> {
+    pub(crate) fn new(url: &str, browser: Option<Browser>) -> Result<Self, Failure> {
         let wrong = || Failure::usage(format!("{url:?} is not an http or https URL"));
         let mut url = Url::parse(url).map_err(|_| wrong())?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -159,7 +159,7 @@ impl ServerByUrl {
     }
 
     fn access(&self) -> Result<UserAccess, Failure> {
-        let access = self.grants()?.of(&user(), self.name());
+        let access = self.grants()?.user_access(&user(), self.name());
         access.ok_or_else(|| Failure::other("unknown server"))
     }
 
@@ -218,7 +218,7 @@ fn server(url: &str) -> Server {
 
 /// Users whose changes are only logged, since no configuration names an audit log.
 fn users(config: &Config) -> Users {
-    Users::of(config, None, Clients::OfOneUser, None, Arc::default())
+    Users::new(config, None, Clients::OfOneUser, None, Arc::default())
 }
 
 fn add<'a>(users: &'a Users, server: &Server) -> Result<&'a Grants, Failure> {

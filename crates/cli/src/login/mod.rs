@@ -73,7 +73,7 @@ struct Kept {
 
 impl Kept {
     /// Returns the outcome after all changes are stored and written to the audit log.
-    async fn after<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+    async fn finish<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         self.grants.stop().await;
         if let Some(record) = self.record {
             record.end(DELIVERY).await;
@@ -87,7 +87,7 @@ const DELIVERY: Duration = Duration::from_secs(5);
 
 /// Signs the only user in to the server at a URL.
 pub async fn login_at(url: &str, browser: Browser) -> Result<(), Failure> {
-    let server = ServerByUrl::at(url, None)?;
+    let server = ServerByUrl::new(url, None)?;
     server.sign_in(browser).await?;
     say!("signed in to {}", server.name());
     Ok(())
@@ -95,7 +95,7 @@ pub async fn login_at(url: &str, browser: Browser) -> Result<(), Failure> {
 
 /// Signs the only user out of the server at a URL.
 pub async fn logout_at(url: &str) -> Result<(), Failure> {
-    let server = ServerByUrl::at(url, None)?;
+    let server = ServerByUrl::new(url, None)?;
     let grants = by_url::grants().await?;
     let grants = grants.filter(|grants| grants.servers().iter().any(|name| name == server.name()));
     let grants = grants
@@ -105,16 +105,16 @@ pub async fn logout_at(url: &str) -> Result<(), Failure> {
 
 /// Signs the only user in.
 pub async fn login(config: &Config, args: &LoginArgs) -> Result<(), Failure> {
-    let kept = kept(config, true)
+    let kept = open_store(config, true)
         .await?
         .ok_or_else(|| without_users(config))?;
     let outcome = sign_in_to(&kept.grants, args).await;
-    kept.after(outcome).await
+    kept.finish(outcome).await
 }
 
 async fn sign_in_to(grants: &Grants, args: &LoginArgs) -> Result<(), Failure> {
     let chosen = match &args.server {
-        Some(name) => vec![known(grants, name).await?],
+        Some(name) => vec![find_connection(grants, name).await?],
         None => not_connected(grants).await?,
     };
     if chosen.is_empty() {
@@ -138,7 +138,7 @@ async fn sign_in_to(grants: &Grants, args: &LoginArgs) -> Result<(), Failure> {
 pub async fn logout(config: &Config, server: Option<&str>) -> Result<(), Failure> {
     let all = match server {
         Some(_) => vec![
-            kept(config, true)
+            open_store(config, true)
                 .await?
                 .ok_or_else(|| without_users(config))?,
         ],
@@ -147,7 +147,7 @@ pub async fn logout(config: &Config, server: Option<&str>) -> Result<(), Failure
     let mut count = 0;
     for kept in all {
         let outcome = sign_out_of(&kept.grants, server).await;
-        count += kept.after(outcome).await?;
+        count += kept.finish(outcome).await?;
     }
     if count == 0 {
         say!("signed in nowhere");
@@ -158,7 +158,7 @@ pub async fn logout(config: &Config, server: Option<&str>) -> Result<(), Failure
 /// Signs the only user out of one server, or of all. Returns how many these were.
 async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize, Failure> {
     let names: Vec<String> = match server {
-        Some(name) => vec![known(grants, name).await?.server],
+        Some(name) => vec![find_connection(grants, name).await?.server],
         None => {
             let all = connections_of(grants, &user())
                 .await
@@ -191,7 +191,7 @@ pub async fn connections(config: &Config, as_json: bool) -> Result<(), Failure> 
         let of_user = connections_of(&kept.grants, &user())
             .await
             .map_err(Failure::other);
-        all.extend(kept.after(of_user).await?);
+        all.extend(kept.finish(of_user).await?);
     }
     if as_json {
         out::json(&format!("{:#}", json!(all)));
@@ -235,7 +235,7 @@ pub async fn state(config: &Config, command: &StateCommand) -> Result<(), Failur
         .as_ref()
         .map(|record| Arc::clone(&record.log))
         .unwrap_or_default();
-    let users_in = |common| Users::of(config, common, Clients::OfOneUser, None, Arc::clone(&log));
+    let users_in = |common| Users::new(config, common, Clients::OfOneUser, None, Arc::clone(&log));
     // Besides the data in Valkey, the folder has servers' lists, and users' data from before there
     // were replicas.
     let in_folder = common.map(|_| users_in(None)).filter(Users::have_file);
@@ -339,7 +339,7 @@ async fn all_kept(config: &Config, changes: bool) -> Result<Vec<Kept>, Failure> 
         record: None,
         _connection: None,
     });
-    let all: Vec<_> = [kept(config, changes).await?, by_url]
+    let all: Vec<_> = [open_store(config, changes).await?, by_url]
         .into_iter()
         .flatten()
         .collect();
@@ -363,7 +363,7 @@ fn without_users(config: &Config) -> Failure {
 
 /// The store of users' grants at the configured servers; `None` if no server has such users. It has
 /// an audit log if there will be changes.
-async fn kept(config: &Config, changes: bool) -> Result<Option<Kept>, Failure> {
+async fn open_store(config: &Config, changes: bool) -> Result<Option<Kept>, Failure> {
     let of_users = config
         .servers
         .iter()
@@ -383,7 +383,7 @@ async fn kept(config: &Config, changes: bool) -> Result<Option<Kept>, Failure> {
         .map(|record| Arc::clone(&record.log))
         .unwrap_or_default();
     let common = replicas.as_ref().map(|(replicas, _)| replicas);
-    let users = Users::of(config, common, Clients::OfOneUser, None, log);
+    let users = Users::new(config, common, Clients::OfOneUser, None, log);
     for (server, auth) in of_users {
         let unusable =
             |reason: String| Failure::other(format!("server {:?}: {reason}", server.name));
@@ -413,7 +413,7 @@ fn recorder(config: &Config) -> Result<Option<Recorder>, Failure> {
 }
 
 /// The only user's connection to the server of this name.
-async fn known(grants: &Grants, name: &str) -> Result<UserConnection, Failure> {
+async fn find_connection(grants: &Grants, name: &str) -> Result<UserConnection, Failure> {
     connection(grants, name).await?.ok_or_else(|| {
         let names = grants.servers();
         let hint = did_you_mean(name, names.iter().map(String::as_str));

@@ -16,13 +16,18 @@ use crate::failure::Failure;
 /// Prints the completions of a shell.
 pub fn completions(shell: Shell) -> Result<(), Failure> {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut shown(&Cli::command()), "fanlight", &mut text);
+    clap_complete::generate(
+        shell,
+        &mut visible_commands(&Cli::command()),
+        "fanlight",
+        &mut text,
+    );
     print(&text);
     Ok(())
 }
 
 /// The command line without hidden commands, which completions would otherwise offer.
-fn shown(all: &Command) -> Command {
+fn visible_commands(all: &Command) -> Command {
     Command::new("fanlight")
         .version(env!("CARGO_PKG_VERSION"))
         .args(all.get_arguments().cloned())

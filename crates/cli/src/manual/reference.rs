@@ -20,7 +20,7 @@ fn page() -> String {
     let mut all = Cli::command();
     all.build();
     let mut text = HEAD.to_owned();
-    let _ = writeln!(text, "{}\n", about(&all));
+    let _ = writeln!(text, "{}\n", summary(&all));
     let _ = writeln!(text, "```text\n{STATUSES}\n```\n");
     text += "Colours appear on terminals only; `NO_COLOR` switches them off. With `--json`, standard output is one \
              JSON value, and text for people goes to standard error.\n\n";
@@ -32,7 +32,7 @@ fn page() -> String {
             let _ = writeln!(
                 text,
                 "| [`{name}`](#fanlight-{name}) | {} |",
-                first_line(&about(command))
+                first_line(&summary(command))
             );
         }
     }
@@ -58,7 +58,7 @@ fn section(text: &mut String, command: &Command, name: &str, level: &str) {
     let _ = writeln!(
         text,
         "{level} {name}\n\n{}.\n\n```text\n{usage}\n```\n",
-        about(command).trim_end_matches('.')
+        summary(command).trim_end_matches('.')
     );
     options(
         text,
@@ -136,7 +136,7 @@ fn visible(command: &Command) -> impl Iterator<Item = &Command> {
         .filter(|command| !command.is_hide_set() && command.get_name() != "help")
 }
 
-fn about(command: &Command) -> String {
+fn summary(command: &Command) -> String {
     let about = command.get_long_about().or(command.get_about());
     about.map(ToString::to_string).unwrap_or_default()
 }

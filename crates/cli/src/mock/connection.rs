@@ -243,7 +243,7 @@ impl MockedClient {
         match Message::parse(text.bytes().clone(), MAX_NESTING) {
             Ok(Message::Request(asked)) => missing(&asked.method, asked.params.as_ref()),
             Ok(Message::Response(answer)) => {
-                let asked = InputRequired::of(&answer)?.requests().ok()?;
+                let asked = InputRequired::from_response(&answer)?.requests().ok()?;
                 let mut asked = asked.iter();
                 asked.find_map(|one| missing(&one.method, one.params.as_ref()))
             }

@@ -57,7 +57,7 @@ impl<'a> Mock<'a> {
             )));
         }
         let recording = Recording::read(&args.file)?;
-        let script = Script::of(&recording, args.server.as_deref())?;
+        let script = Script::arrange(&recording, args.server.as_deref())?;
         let player = Arc::new(Player {
             script,
             is_fast: args.fast,
@@ -67,7 +67,7 @@ impl<'a> Mock<'a> {
     }
 
     /// The era of clients that are served; `None` for both.
-    pub fn only(&self) -> Option<Era> {
+    pub fn served_era(&self) -> Option<Era> {
         match self.args.era {
             MockEra::Auto => None,
             MockEra::Legacy => Some(Era::Legacy),
@@ -118,7 +118,7 @@ impl<'a> Mock<'a> {
 
     /// The era of clients that need the gateway, if there is one.
     pub fn bridged(&self) -> Option<Era> {
-        let served = |era: &Era| self.only().is_none_or(|only| only == *era);
+        let served = |era: &Era| self.served_era().is_none_or(|only| only == *era);
         let mut eras = [Era::Legacy, Era::Modern].into_iter();
         eras.find(|era| served(era) && !self.plays(*era))
     }
@@ -135,7 +135,7 @@ impl<'a> Mock<'a> {
         let (line, input) = stdio::first_line(input).await.map_err(Failure::other)?;
         let first = incoming::messages(line).into_iter().flatten().next();
         let era = first.map(|message| era_of(&message, None));
-        Ok((self.only().or(era).unwrap_or(Era::Legacy), input))
+        Ok((self.served_era().or(era).unwrap_or(Era::Legacy), input))
     }
 
     /// Plays to one client of this era.
@@ -162,7 +162,7 @@ impl<'a> Mock<'a> {
         bridge: Option<Bridge>,
         shutdown: CancellationToken,
     ) {
-        let mock = HttpMock::new(&self.player, self.only(), bridge);
+        let mock = HttpMock::new(&self.player, self.served_era(), bridge);
         http::serve(mock, socket, shutdown).await;
     }
 }

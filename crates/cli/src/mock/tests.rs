@@ -30,7 +30,7 @@ fn recorded(head: &str, messages: &[(u64, &str)]) -> Recording {
         });
         text += &format!("{line}\n");
     }
-    Recording::of(text.as_bytes()).unwrap()
+    Recording::parse(text.as_bytes()).unwrap()
 }
 
 struct Client {
@@ -98,7 +98,7 @@ fn call(id: &str, arguments: &str) -> String {
 }
 
 fn player(recording: Recording, is_fast: bool) -> Arc<Player> {
-    let script = Script::of(&recording, None).unwrap();
+    let script = Script::arrange(&recording, None).unwrap();
     Arc::new(Player {
         script,
         is_fast,
@@ -477,8 +477,8 @@ fn messages_of_one_server_are_played() {
         r#"{"us":1,"side":"server","server":"b","connection":2,"exchange":2,"to":"server","kind":"body","transport":"http","revision":"2026-07-28","text":"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\"}"}"#,
         "",
     ];
-    let recording = Recording::of(text.join("\n").as_bytes()).unwrap();
-    let script = |name| Script::of(&recording, name);
+    let recording = Recording::parse(text.join("\n").as_bytes()).unwrap();
+    let script = |name| Script::arrange(&recording, name);
     assert!(script(None).unwrap().plays(Era::Legacy));
     assert!(script(Some("a")).unwrap().plays(Era::Modern));
     assert!(

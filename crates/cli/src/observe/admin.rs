@@ -38,7 +38,7 @@ impl Admin {
     /// Finds the gateway named by `--admin`, else the configuration's gateway. Another gateway at
     /// the configured address is not accepted.
     pub async fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
-        let admin = Self::at(Place::find(args, common)?, args)?;
+        let admin = Self::new(Place::find(args, common)?, args)?;
         let Some(expected) = admin.place.instance.clone() else {
             return Ok(admin);
         };
@@ -47,7 +47,7 @@ impl Admin {
             return Ok(admin);
         }
         for place in admin.place.further() {
-            let next = Self::at(place, args)?;
+            let next = Self::new(place, args)?;
             if next
                 .instance()
                 .await
@@ -60,14 +60,14 @@ impl Admin {
         if admin.place.may_be_another && is_fanlight {
             complain(&format!(
                 "this is the gateway at {}, with a configuration of its own; the demo is not running\n",
-                admin.shown()
+                admin.display_name()
             ));
             return Ok(admin);
         }
         Err(Failure::other(format!(
             "another process listens at {} ({}), not the gateway with this configuration: start \
              it, or name another gateway with `--admin`",
-            admin.shown(),
+            admin.display_name(),
             admin.place.source
         )))
     }
@@ -114,7 +114,7 @@ impl Admin {
         Ok(instance.map(str::to_owned))
     }
 
-    fn at(place: Place, args: &AdminArgs) -> Result<Self, Failure> {
+    fn new(place: Place, args: &AdminArgs) -> Result<Self, Failure> {
         let http = fetch::builder().no_proxy().timeout(TIMEOUT);
         let mut http = match &place.socket {
             Some(path) => http.unix_socket(path.as_path()),
@@ -138,7 +138,7 @@ impl Admin {
         } else if let Some(option) = tls::options(args).next() {
             return Err(Failure::usage(format!(
                 "{option} needs TLS, which {} does not use",
-                place.shown()
+                place.display_name()
             )));
         }
         let http = http.build().map_err(|error| tls::unusable(args, &error))?;
@@ -220,7 +220,10 @@ impl Admin {
     /// The failure for an interrupted stream.
     pub fn broken(&self, error: &reqwest::Error) -> Failure {
         tracing::debug!(%error, "event stream broke");
-        Failure::other(format!("the connection to {} broke off", self.shown()))
+        Failure::other(format!(
+            "the connection to {} broke off",
+            self.display_name()
+        ))
     }
 
     fn url_of(&self, path: &[&str]) -> Result<url::Url, Failure> {
@@ -285,7 +288,7 @@ impl Admin {
             StatusCode::UNAUTHORIZED => Err(Failure::other(format!(
                 "{} requires a token, and {}; put a key or token of `auth` to which `admin.roles` gives a role into {TOKEN}, or \
                  `admin.token` of its configuration",
-                self.shown(),
+                self.display_name(),
                 if self.place.token.is_some() {
                     "this one is wrong"
                 } else {
@@ -294,13 +297,13 @@ impl Admin {
             ))),
             StatusCode::FORBIDDEN => Err(Failure::other(format!(
                 "{} does not allow this{}; put a token with the role `operator` into {TOKEN}",
-                self.shown(),
+                self.display_name(),
                 reason(&body)
             ))),
             status => {
                 let message = format!(
                     "{} answered with status {}{}",
-                    self.shown(),
+                    self.display_name(),
                     status.as_u16(),
                     reason(&body)
                 );
@@ -314,8 +317,8 @@ impl Admin {
     }
 
     /// The listener's name in messages, without secrets.
-    pub fn shown(&self) -> String {
-        self.place.shown()
+    pub fn display_name(&self) -> String {
+        self.place.display_name()
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
@@ -331,7 +334,7 @@ impl Admin {
         let cause = cause.map(|cause| format!(": {}", plain(&cause, 200)));
         Failure::other(format!(
             "the admin listener at {} ({}) {what}{}; {}",
-            self.shown(),
+            self.display_name(),
             self.place.source,
             cause.unwrap_or_default(),
             help.unwrap_or("is a gateway running there? Name another with `--admin`")
@@ -341,7 +344,7 @@ impl Admin {
     fn unexpected(&self, what: &str) -> Failure {
         Failure::other(format!(
             "{}: {what}; is that the admin listener of Fanlight?",
-            self.shown()
+            self.display_name()
         ))
     }
 }

@@ -142,7 +142,7 @@ pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
     };
     Failure::usage(format!(
         "the gateway at {} has no server {:?}{help}",
-        admin.shown(),
+        admin.display_name(),
         plain(wanted, 100)
     ))
 }

@@ -55,7 +55,7 @@ async fn print(admin: &Admin, mut stream: reqwest::Response, json: bool) -> Resu
     }
     Err(Failure::other(format!(
         "{} has ended the stream: it is shutting down, or its settings have changed",
-        admin.shown()
+        admin.display_name()
     )))
 }
 

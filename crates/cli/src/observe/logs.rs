@@ -65,7 +65,7 @@ pub async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Failure> {
     }
     Err(Failure::other(format!(
         "{} has ended the stream: it is shutting down, or its settings have changed",
-        admin.shown()
+        admin.display_name()
     )))
 }
 
@@ -79,13 +79,13 @@ impl Lines {
     fn print(&self, line: &Value) {
         match self.json {
             true => out::json(&line.to_string()),
-            false => say!("{}", self.shown(line)),
+            false => say!("{}", self.format(line)),
         }
     }
 
     /// Formats a line as "09:21:22.120Z library  text". A mark shows text that a server must not
     /// write to its standard output.
-    fn shown(&self, line: &Value) -> String {
+    fn format(&self, line: &Value) -> String {
         let text = |key: &str| text(line, key);
         let at = clock(line["atMs"].as_f64().unwrap_or_default());
         let mark = if text("stream") == "stdout" {
@@ -113,6 +113,6 @@ mod tests {
             json: false,
             style: Style::plain(80),
         };
-        assert_eq!(lines.shown(&line), "01:02:03.004Z a  (stdout) x\\u001b[2J");
+        assert_eq!(lines.format(&line), "01:02:03.004Z a  (stdout) x\\u001b[2J");
     }
 }

@@ -56,7 +56,7 @@ impl Place {
             .filter(|token| !token.is_empty());
         let mut place = match &args.admin {
             Some(text) => {
-                let place = Self::named(text)?;
+                let place = Self::parse(text)?;
                 // The configuration's token is for its own gateway: it is sent to no other machine.
                 if place.is_local() && !common.config.is_empty() {
                     place.with_secrets_of(common)?
@@ -70,7 +70,7 @@ impl Place {
         Ok(place)
     }
 
-    fn at(base: &str, source: &str) -> Option<Self> {
+    fn from_base(base: &str, source: &str) -> Option<Self> {
         let base = Url::parse(base)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())?;
@@ -90,7 +90,7 @@ impl Place {
     }
 
     /// Parses `--admin`: a URL, or an address in the form of `listen`.
-    fn named(text: &str) -> Result<Self, Failure> {
+    fn parse(text: &str) -> Result<Self, Failure> {
         let wrong = || {
             Failure::usage(format!(
                 "--admin {text:?} is not an address of an admin listener: write a URL such as \
@@ -100,15 +100,15 @@ impl Place {
         };
         let place = match text.parse() {
             Ok(ListenAddress::Unix(path)) => {
-                Self::at(HOST_OF_SOCKET, "--admin").map(|place| Self {
+                Self::from_base(HOST_OF_SOCKET, "--admin").map(|place| Self {
                     socket: Some(path),
                     ..place
                 })
             }
             Ok(ListenAddress::Ip(address)) => {
-                Self::at(&format!("http://{}", reached(address)), "--admin")
+                Self::from_base(&format!("http://{}", reached(address)), "--admin")
             }
-            Err(_) => Self::at(text, "--admin"),
+            Err(_) => Self::from_base(text, "--admin"),
         };
         place.ok_or_else(wrong)
     }
@@ -117,10 +117,10 @@ impl Place {
     fn configured(common: &CommonArgs) -> Result<Self, Failure> {
         let Some(first) = configuration::paths(common).and_then(|paths| paths.into_iter().next())
         else {
-            let place = Self::at(DEFAULT, "the default")
+            let place = Self::from_base(DEFAULT, "the default")
                 .ok_or_else(|| Failure::other("the default address is wrong"))?;
             return Ok(Self {
-                instance: instance::of(&[demo::ORIGIN.into()]),
+                instance: instance::digest(&[demo::ORIGIN.into()]),
                 is_default: true,
                 may_be_another: !common.demo,
                 ..place
@@ -139,7 +139,7 @@ impl Place {
                 )));
             }
             Some(ListenAddress::Unix(path)) => {
-                Self::at(HOST_OF_SOCKET, &source).map(|place| Self {
+                Self::from_base(HOST_OF_SOCKET, &source).map(|place| Self {
                     socket: Some(path.clone()),
                     ..place
                 })
@@ -151,14 +151,13 @@ impl Place {
                 let name = name.and_then(|url| Url::parse(url).ok()?.domain().map(str::to_owned));
                 match name {
                     Some(name) => {
-                        Self::at(&format!("{scheme}://{name}:{}", address.port()), &source).map(
-                            |place| Self {
+                        Self::from_base(&format!("{scheme}://{name}:{}", address.port()), &source)
+                            .map(|place| Self {
                                 address: Some(address),
                                 ..place
-                            },
-                        )
+                            })
                     }
-                    None => Self::at(&format!("{scheme}://{address}"), &source),
+                    None => Self::from_base(&format!("{scheme}://{address}"), &source),
                 }
             }
         };
@@ -170,10 +169,13 @@ impl Place {
                 "not sending a token to {1} without your consent, which {0} in this folder names: \
                  name the file with `--config`, or the gateway with `--admin`",
                 first.display(),
-                place.shown()
+                place.display_name()
             )));
         }
-        let (instance, is_default) = (instance::of(std::slice::from_ref(&first)), admin.is_default);
+        let (instance, is_default) = (
+            instance::digest(std::slice::from_ref(&first)),
+            admin.is_default,
+        );
         Ok(Self {
             instance,
             is_default,
@@ -232,7 +234,7 @@ impl Place {
     }
 
     /// The listener's name in messages, without secrets.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn display_name(&self) -> String {
         match &self.socket {
             Some(path) => format!("unix:{}", path.display()),
             None => self.base.origin().ascii_serialization(),
@@ -274,10 +276,10 @@ mod tests {
             (":9000", "http://127.0.0.1:9000"),
             ("unix:/run/admin.sock", "unix:/run/admin.sock"),
         ] {
-            assert_eq!(Place::named(text).unwrap().shown(), shown, "{text}");
+            assert_eq!(Place::parse(text).unwrap().display_name(), shown, "{text}");
         }
         for wrong in ["ftp://x", "example.com", "", "unix:"] {
-            assert!(Place::named(wrong).is_err(), "{wrong}");
+            assert!(Place::parse(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -291,7 +293,7 @@ mod tests {
             ("http://10.0.0.1:1", false),
             ("http://127.0.0.1.example.com", false),
         ] {
-            assert_eq!(Place::named(text).unwrap().is_local(), is_local, "{text}");
+            assert_eq!(Place::parse(text).unwrap().is_local(), is_local, "{text}");
         }
     }
 }

@@ -63,7 +63,7 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
         counted(number("sessions"), "session"),
         counted(number("suspendedCalls"), "suspended call"),
         counted(number("traces"), "trace"),
-        admin.shown()
+        admin.display_name()
     );
     say!("");
     if let Some(replicas) = overview

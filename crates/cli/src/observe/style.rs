@@ -25,16 +25,16 @@ impl Style {
     /// The style of standard output.
     pub fn of_stdout() -> Self {
         let stdout = std::io::stdout();
-        Self::of(&stdout, terminal_size_of(&stdout))
+        Self::detect(&stdout, terminal_size_of(&stdout))
     }
 
     /// The style of standard error.
     pub fn of_stderr() -> Self {
         let stderr = std::io::stderr();
-        Self::of(&stderr, terminal_size_of(&stderr))
+        Self::detect(&stderr, terminal_size_of(&stderr))
     }
 
-    fn of(stream: &impl IsTerminal, size: Option<(Width, Height)>) -> Self {
+    fn detect(stream: &impl IsTerminal, size: Option<(Width, Height)>) -> Self {
         let colour = out::has_colours(stream);
         let (width, is_bounded) = match size {
             Some((Width(width), _)) => (usize::from(width), true),

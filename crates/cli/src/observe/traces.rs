@@ -29,7 +29,7 @@ pub async fn traces(args: &TracesArgs, common: &CommonArgs) -> Result<(), Failur
     let admin = Admin::find(&args.admin, common).await?;
     match id {
         None if args.follow => follow::follow(&admin, args).await,
-        Some(id) => one(&admin, id, args.json).await,
+        Some(id) => print_trace(&admin, id, args.json).await,
         None => list(&admin, args).await,
     }
 }
@@ -53,13 +53,13 @@ async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
         say!("no such traces");
         return Ok(());
     }
-    say!("{}", shown(&traces, Style::of_stdout().table_width()));
+    say!("{}", format_rows(&traces, Style::of_stdout().table_width()));
     Ok(())
 }
 
 /// A row for each trace. If the table is too wide, times are in whole seconds and ids are shortened
 /// as far as they stay unique.
-fn shown(traces: &[&Value], width: usize) -> String {
+fn format_rows(traces: &[&Value], width: usize) -> String {
     let mut columns = columns(traces, clock, 32);
     if columns::width(&columns) > width {
         let ids: HashSet<&str> = traces.iter().map(|trace| text(trace, "traceId")).collect();
@@ -135,7 +135,7 @@ fn checked(id: &str) -> Result<String, Failure> {
     Ok(id.to_owned())
 }
 
-async fn one(admin: &Admin, id: String, json: bool) -> Result<(), Failure> {
+async fn print_trace(admin: &Admin, id: String, json: bool) -> Result<(), Failure> {
     let id = &if id.len() == 32 {
         id
     } else {
@@ -146,8 +146,8 @@ async fn one(admin: &Admin, id: String, json: bool) -> Result<(), Failure> {
         out::json(&String::from_utf8_lossy(&text));
         return Ok(());
     }
-    let spans =
-        spans::read(&text).map_err(|what| Failure::other(format!("{}: {what}", admin.shown())))?;
+    let spans = spans::read(&text)
+        .map_err(|what| Failure::other(format!("{}: {what}", admin.display_name())))?;
     let start = spans
         .iter()
         .map(|span| span.start)
@@ -212,7 +212,7 @@ mod tests {
             trace("4bf92f3577b34da6a3ce929d0e0e4736"),
             trace("4bf92f3577b34da6a3ce929d0e0e4737"),
         );
-        let wide = shown(&[&one, &Value::Null], 200);
+        let wide = format_rows(&[&one, &Value::Null], 200);
         for word in [
             "01:02:03.004Z",
             "12.5 ms",
@@ -227,7 +227,7 @@ mod tests {
                 && wide.contains("4bf92f3577b34da6a3ce929d0e0e4736")
         );
         let third = trace("0af7651916cd43dd8448eb211c80319c");
-        let narrow = shown(&[&one, &third], 80);
+        let narrow = format_rows(&[&one, &third], 80);
         assert!(
             narrow.lines().all(|line| line.width() <= 80) && narrow.lines().count() == 3,
             "{narrow}"
@@ -241,6 +241,6 @@ mod tests {
             "{narrow}"
         );
         // Shortened ids must still differ.
-        assert!(shown(&[&one, &other], 80).contains("4bf92f3577b34da6a3ce929d0e0e4737"));
+        assert!(format_rows(&[&one, &other], 80).contains("4bf92f3577b34da6a3ce929d0e0e4737"));
     }
 }

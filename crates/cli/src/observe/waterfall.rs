@@ -280,7 +280,7 @@ mod tests {
          "attributes":[{"key":"error.type","value":{"stringValue":"timeout"}}]}
     ]}]}]}"#;
 
-    fn shown(width: usize) -> Vec<String> {
+    fn drawn_lines(width: usize) -> Vec<String> {
         let spans = spans::read(TRACE.as_bytes()).unwrap();
         render(&spans, Style::plain(width))
             .lines()
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn render_puts_spans_below_their_parents() {
-        let lines = shown(100);
+        let lines = drawn_lines(100);
         assert!(
             lines[0].starts_with("SERVER tools/call library__search")
                 && lines[0].contains("100 ms"),
@@ -322,11 +322,11 @@ mod tests {
     #[test]
     fn render_keeps_to_the_width() {
         for width in [30, 59, 60, 80, 300] {
-            for line in shown(width) {
+            for line in drawn_lines(width) {
                 assert!(line.width() <= width, "{width}: {line}");
             }
         }
-        assert!(shown(59).iter().all(|line| !line.contains('━')));
+        assert!(drawn_lines(59).iter().all(|line| !line.contains('━')));
     }
 
     #[test]

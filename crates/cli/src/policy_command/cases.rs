@@ -46,15 +46,16 @@ pub(super) struct Case {
 /// The first problem, with its line.
 pub(super) fn read(origin: &Path, text: &str) -> Result<Vec<Case>, String> {
     let source = Source::new(text);
-    let root =
-        fanlight_config::document::parse(&source, Syntax::of(origin, text)).map_err(|error| {
+    let root = fanlight_config::document::parse(&source, Syntax::detect(origin, text)).map_err(
+        |error| {
             format!(
                 "{}:{}: {}",
                 origin.display(),
                 source.position(error.span.start).line,
                 error.message
             )
-        })?;
+        },
+    )?;
     let wrong = |node: &Node, what: &str| {
         format!(
             "{}:{}: {what}",

@@ -37,7 +37,7 @@ pub async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result<(),
     }
     let loaded = configuration::load(common, false)?;
     let config = &loaded.config;
-    let policies = policy::of(config, None).map_err(Failure::usage)?;
+    let policies = policy::load(config, None).map_err(Failure::usage)?;
     if let PolicyCommand::Show = command
         && (policies.is_some() || !loaded.rights.is_empty())
     {

@@ -120,8 +120,8 @@ impl Question {
         };
         let principal = match source {
             Source::Anonymous => Principal::anonymous(),
-            Source::Token => Principal::named(issuer, subject),
-            _ => Principal::named(&format!("fanlight:{issuer}"), subject),
+            Source::Token => Principal::new(issuer, subject),
+            _ => Principal::new(&format!("fanlight:{issuer}"), subject),
         };
         let keys = config
             .auth

@@ -40,7 +40,7 @@ impl Recording {
             let most = LONGEST_FILE >> 30;
             return Err(Failure::usage(format!("{shown} is longer than {most} GiB")));
         }
-        Self::of(BufReader::new(file.take(LONGEST_FILE)))
+        Self::parse(BufReader::new(file.take(LONGEST_FILE)))
             .map_err(|problem| Failure::usage(format!("{shown}: {problem}")))
     }
 
@@ -49,7 +49,7 @@ impl Recording {
     /// # Errors
     ///
     /// A sentence that names the line.
-    pub fn of(mut text: impl BufRead) -> Result<Self, String> {
+    pub fn parse(mut text: impl BufRead) -> Result<Self, String> {
         let mut recording = Self::default();
         let (mut line, mut number) = (Vec::new(), 0_usize);
         loop {
@@ -214,13 +214,13 @@ mod tests {
     #[test]
     fn file_is_read_as_it_was_written_and_without_its_end() {
         let written = written();
-        let whole = Recording::of(&*written.concat()).unwrap();
+        let whole = Recording::parse(&*written.concat()).unwrap();
         assert_eq!((whole.messages.len(), whole.lost.messages), (2, 2));
         assert_eq!(whole.end.as_ref().map(|end| &*end.reason), Some("time"));
         assert_eq!(whole.messages[1].text(), None);
         let (head, first) = (written[0].len(), written[1].len());
         for end in head..=head + first {
-            let cut = Recording::of(&written.concat()[..end]).unwrap();
+            let cut = Recording::parse(&written.concat()[..end]).unwrap();
             // The line break is no part of the message.
             assert_eq!(cut.messages.len(), usize::from(end >= head + first - 1));
             assert_eq!(cut.end, None);
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn unusable_line_is_named() {
         let head = String::from_utf8(written()[0].clone()).unwrap();
-        let problem = |text: &str| Recording::of(text.as_bytes()).unwrap_err();
+        let problem = |text: &str| Recording::parse(text.as_bytes()).unwrap_err();
         assert!(problem(&format!("{head}\n{{}}\n")).starts_with("line 2: "));
         assert!(problem(&format!("{head}{{\"us\":1,\"side\":\"x\"}}\n")).starts_with("line 2: "));
         assert!(problem(&format!("{head}{head}")).starts_with("line 2: a second head"));

@@ -140,7 +140,7 @@ impl Script {
     /// # Errors
     ///
     /// If no such server is recorded.
-    pub(crate) fn of(recording: &Recording, server: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn arrange(recording: &Recording, server: Option<&str>) -> Result<Self, Failure> {
         let servers = &recording.head.servers;
         if let Some(name) = server.filter(|name| !servers.contains_key(*name)) {
             let names: Vec<&str> = servers.keys().map(String::as_str).collect();
@@ -167,7 +167,7 @@ impl Script {
         let mut script = writer.script;
         for ((_, method), takes) in &mut script.by_method {
             if matches!(method, Method::Initialize | Method::Discover)
-                || ListKind::of(method).is_some()
+                || ListKind::from_method(method).is_some()
             {
                 // The head answers what the server has not.
                 takes.retain(|take| {
@@ -210,7 +210,7 @@ impl Script {
 
     /// The result of a list that was read before the recording.
     pub(crate) fn list(&self, era: Era, method: &Method) -> Option<Json> {
-        let name = ListKind::of(method)?.member();
+        let name = ListKind::from_method(method)?.member();
         let mut list = ArrayBuilder::default();
         for definition in self.lists.get(method)? {
             list.push(definition);

@@ -117,7 +117,7 @@ impl<'a> Asker<'a> {
                     return Response::from_error(&RpcError::new(code::INTERNAL, message));
                 }
             };
-            let Some(wanted) = InputRequired::of(&answer) else {
+            let Some(wanted) = InputRequired::from_response(&answer) else {
                 return answer;
             };
             sent = self.continued(params, &wanted);

@@ -122,7 +122,7 @@ impl<'a> Replay<'a> {
         cases.extend(plan.skipped.iter().map(Case::skipped));
         let declined = std::mem::take(&mut *asker.declined.lock());
         asker.close();
-        let (args, mask, from) = (self.args, Mask::of(server), recorded.server.as_deref());
+        let (args, mask, from) = (self.args, Mask::new(server), recorded.server.as_deref());
         let report = Report {
             args,
             from,

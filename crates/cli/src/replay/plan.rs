@@ -162,7 +162,7 @@ fn last_round<'a>(first: &'a Exchange, later: &'a [Exchange]) -> &'a Exchange {
 
 /// Whether an answer asks for input.
 fn asks(answer: &Response) -> bool {
-    InputRequired::of(answer).is_some()
+    InputRequired::from_response(answer).is_some()
 }
 
 fn continues(exchange: &Exchange) -> bool {
@@ -185,7 +185,7 @@ fn is_silent(exchange: &Exchange) -> bool {
     );
     is_own
         || continues(exchange)
-        || ListKind::of(&exchange.method).is_some() && !has_cursor(exchange)
+        || ListKind::from_method(&exchange.method).is_some() && !has_cursor(exchange)
 }
 
 fn has_cursor(exchange: &Exchange) -> bool {

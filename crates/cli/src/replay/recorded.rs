@@ -59,7 +59,7 @@ impl Recorded {
         let only = servers.keys().next().filter(|_| servers.len() == 1);
         let like = like.filter(|name| servers.contains_key(*name));
         let server = from.or(like).or(only.map(String::as_str));
-        let script = Script::of(recording, server)?;
+        let script = Script::arrange(recording, server)?;
         let mut recorded = Self {
             server: server.map(str::to_owned),
             has_sessions: script.plays(Era::Legacy),
@@ -68,7 +68,7 @@ impl Recorded {
         };
         for take in script.takes {
             recorded.take_input(&take);
-            recorded.exchanges.push(Exchange::of(take));
+            recorded.exchanges.push(Exchange::from_take(take));
         }
         match server.and_then(|name| servers.get(name)) {
             Some(server) => recorded.describe(server),
@@ -83,9 +83,9 @@ impl Recorded {
         let Some(opening) = opening.and_then(|text| json(text.as_bytes())) else {
             return;
         };
-        self.opening = Some((opening, below(&server.masked, "/opening")));
+        self.opening = Some((opening, places_below(&server.masked, "/opening")));
         for (method, texts) in server.definitions.lists() {
-            let Some(kind) = ListKind::of(&method) else {
+            let Some(kind) = ListKind::from_method(&method) else {
                 continue;
             };
             let entries = texts.iter().map(|text| {
@@ -102,11 +102,11 @@ impl Recorded {
             let result = exchange.answer.as_ref().and_then(Response::result);
             match (&exchange.method, result) {
                 (Method::Initialize | Method::Discover, Some(result)) => {
-                    let masked = below(&exchange.masked, "/result");
+                    let masked = places_below(&exchange.masked, "/result");
                     self.opening.get_or_insert((result, masked));
                 }
                 (method, Some(result)) => {
-                    if let Some(kind) = ListKind::of(method) {
+                    if let Some(kind) = ListKind::from_method(method) {
                         let entries = kind.own_entries(&[result]).into_iter();
                         self.add_list(kind, entries, &exchange.masked, "/result");
                     }
@@ -130,7 +130,7 @@ impl Recorded {
         }
         for (at, (name, json)) in entries.enumerate() {
             if self.names.insert((kind.member(), name.clone())) {
-                let masked = below(masked, &format!("{place}/{}/{at}", kind.member()));
+                let masked = places_below(masked, &format!("{place}/{}/{at}", kind.member()));
                 self.definitions.push(Definition {
                     kind,
                     name,
@@ -148,7 +148,7 @@ impl Recorded {
         let Some(answers) = answers.filter(|_| take.masked.is_empty()) else {
             return;
         };
-        let asked = |exchange: &Exchange| InputRequired::of(exchange.answer.as_ref()?);
+        let asked = |exchange: &Exchange| InputRequired::from_response(exchange.answer.as_ref()?);
         let wanted = self.exchanges.iter().rev().find_map(asked);
         let questions = wanted.and_then(|wanted| wanted.requests().ok());
         for question in questions.unwrap_or_default() {
@@ -167,7 +167,7 @@ impl Recorded {
 }
 
 impl Exchange {
-    fn of(take: Take) -> Self {
+    fn from_take(take: Take) -> Self {
         let answer = take.steps.into_iter().find_map(|step| match step {
             Step::Send(Cue {
                 role: Role::Answer(_),
@@ -193,7 +193,7 @@ impl Exchange {
 }
 
 /// The masked places at `place` and below, from there on.
-fn below(masked: &[String], place: &str) -> Vec<String> {
+fn places_below(masked: &[String], place: &str) -> Vec<String> {
     let rest = masked
         .iter()
         .filter_map(|masked| masked.strip_prefix(place));

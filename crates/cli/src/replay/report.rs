@@ -113,7 +113,7 @@ impl Report<'_> {
     }
 
     /// A value without secrets.
-    fn shown(&self, difference: &Difference, value: &Json) -> String {
+    fn mask_value(&self, difference: &Difference, value: &Json) -> String {
         let last = difference.pointer.rsplit('/').next().unwrap_or_default();
         match is_secret(last) {
             true => format!("\"{MASKED}\""),
@@ -142,7 +142,7 @@ impl Report<'_> {
 
     /// A line about a difference, with short values.
     pub(super) fn line(&self, difference: &Difference) -> String {
-        let line = difference.line(|value| plain(&self.shown(difference, value), SHOWN));
+        let line = difference.line(|value| plain(&self.mask_value(difference, value), SHOWN));
         plain(&line, 4 * SHOWN)
     }
 
@@ -244,7 +244,7 @@ impl Report<'_> {
         one.string("pointer", pointer);
         for (name, value) in [("was", was), ("is", is)] {
             if let Some(value) = value {
-                let text = self.shown(difference, value);
+                let text = self.mask_value(difference, value);
                 let parsed = Json::parse(Bytes::from(text.clone()), MAX_NESTING);
                 one.member(name, &parsed.unwrap_or_else(|_| Json::string(&text)));
             }

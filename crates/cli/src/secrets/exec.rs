@@ -30,7 +30,7 @@ pub(super) async fn output(command: &[String]) -> Result<String, String> {
     let mut child = starting
         .spawn()
         .map_err(|error| format!("{program} cannot be started: {error}"))?;
-    let _group = Group::of(&child);
+    let _group = Group::from_child(&child);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (written, said) = tokio::join!(bounded(stdout), bounded(stderr));
     if written.len() > MAX_SIZE {
@@ -75,7 +75,7 @@ async fn bounded(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
 struct Group(Option<rustix::process::Pid>);
 
 impl Group {
-    fn of(child: &tokio::process::Child) -> Self {
+    fn from_child(child: &tokio::process::Child) -> Self {
         Self(
             child
                 .id()
@@ -98,7 +98,7 @@ impl Drop for Group {
 mod tests {
     use super::*;
 
-    async fn of(command: &[&str]) -> Result<String, String> {
+    async fn output_of(command: &[&str]) -> Result<String, String> {
         output(
             &command
                 .iter()
@@ -110,9 +110,12 @@ mod tests {
 
     #[tokio::test]
     async fn output_is_taken_without_its_line_break() {
-        assert_eq!(of(&["printf", "a b\\n"]).await.as_deref(), Ok("a b"));
+        assert_eq!(output_of(&["printf", "a b\\n"]).await.as_deref(), Ok("a b"));
         // No shell interprets the words.
-        assert_eq!(of(&["echo", "$HOME;id"]).await.as_deref(), Ok("$HOME;id"));
+        assert_eq!(
+            output_of(&["echo", "$HOME;id"]).await.as_deref(),
+            Ok("$HOME;id")
+        );
     }
 
     #[tokio::test]
@@ -127,7 +130,7 @@ mod tests {
             (&["head", "-c", "70000", "/dev/zero"], "wrote more than"),
             (&["printf", "\\377"], "not UTF-8"),
         ] {
-            let error = of(command).await.unwrap_err();
+            let error = output_of(command).await.unwrap_err();
             assert!(error.contains(why) && !error.contains("s3cret"), "{error}");
         }
     }
@@ -140,7 +143,7 @@ mod tests {
             file.display()
         );
         let command = ["sh", "-c", &script];
-        let mut running = Box::pin(of(&command));
+        let mut running = Box::pin(output_of(&command));
         let pid: i32 = loop {
             let _ = tokio::time::timeout(std::time::Duration::from_millis(10), &mut running).await;
             if let Ok(text) = std::fs::read_to_string(&file) {

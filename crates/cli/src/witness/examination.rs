@@ -222,7 +222,7 @@ impl Examination<'_> {
 
     async fn entry(&mut self, case: &Case) -> Judged {
         let method = case.of.as_str();
-        let member = ListKind::of(&Method::from_name(method)).map_or("", ListKind::member);
+        let member = ListKind::from_method(&Method::from_name(method)).map_or("", ListKind::member);
         let mut sent = Vec::new();
         let next = json(format!(r#"{{"cursor":"{SECOND_PAGE}"}}"#).as_bytes());
         let exchange = find_exchange(method).ok();
@@ -234,8 +234,8 @@ impl Examination<'_> {
         }
         let list = self.client.list(method, member).await?;
         let (sent, found) = (
-            named(&sent, &case.exchange),
-            named(&list.entries, &case.exchange),
+            find_named(&sent, &case.exchange),
+            find_named(&list.entries, &case.exchange),
         );
         let missing = || format!("{method} has no {:?}", case.exchange);
         let (sent, found) = (sent.ok_or_else(missing)?, found.ok_or_else(missing)?);
@@ -247,7 +247,7 @@ impl Examination<'_> {
             true => self.task().ok_or("no task was begun")?,
             false => name_at(&mut self.client, exchange).await?,
         };
-        let asked = asked(exchange, &name, &exchange.params);
+        let asked = request(exchange, &name, &exchange.params);
         self.client.ask(&asked).await
     }
 
@@ -270,7 +270,7 @@ impl Examination<'_> {
         if !self.twins.contains_key(case.exchange.as_str()) {
             let name = name_at(&mut self.client, exchange).await?;
             let params = TWINS.map(|who| exchange.params.replace("%who", who));
-            let [one, other] = [0, 1].map(|at| asked(exchange, &name, params[at].as_str()));
+            let [one, other] = [0, 1].map(|at| request(exchange, &name, params[at].as_str()));
             let twin = self.twin.as_mut().map_err(|why| why.clone())?;
             let asked = tokio::join!(self.client.ask(&one), twin.ask(&other));
             self.twins.insert(&exchange.name, asked.into());
@@ -307,7 +307,7 @@ fn is_unsaid(case: &Case, era: Era) -> bool {
     }
 }
 
-fn asked<'a>(exchange: &'a Exchange, name: &'a str, params: &'a str) -> Asked<'a> {
+fn request<'a>(exchange: &'a Exchange, name: &'a str, params: &'a str) -> Asked<'a> {
     Asked {
         method: &exchange.method,
         name,
@@ -333,7 +333,7 @@ async fn name_at(client: &mut PerfectClient, exchange: &Exchange) -> Result<Stri
     known_as(names, name).ok_or_else(|| format!("{method} has no {name:?}"))
 }
 
-fn named<'a>(entries: &'a [Json], name: &str) -> Option<&'a Json> {
+fn find_named<'a>(entries: &'a [Json], name: &str) -> Option<&'a Json> {
     let names = |entry: &Json| {
         let names = ["/uri", "/name"].map(|key| text_at(entry, key));
         known_as(names.into_iter().flatten(), name)

@@ -106,7 +106,7 @@ pub(super) fn answer(
     exchange: Option<&Exchange>,
     params: &Json,
 ) -> Json {
-    let list = ListKind::of(&Method::from_name(method));
+    let list = ListKind::from_method(&Method::from_name(method));
     let listed = match list {
         Some(ListKind::Tools) => Some(tools(is_second, params.get("cursor").is_some())),
         Some(list) if is_second => Some(format!(r#"{RESULT}"{}":[]}}"#, list.member())),

@@ -59,7 +59,7 @@ impl Client {
     }
 
     /// The client with this name; case, spaces, `-` and `_` do not count.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let plain = |text: &str| text.replace(['-', '_', ' '], "").to_lowercase();
         let name = plain(name);
         Self::ALL
@@ -122,10 +122,10 @@ mod tests {
     #[test]
     fn client_is_found_by_id_or_title() {
         for client in Client::ALL {
-            assert_eq!(Client::named(client.as_str()), Some(client));
-            assert_eq!(Client::named(client.title()), Some(client));
+            assert_eq!(Client::from_name(client.as_str()), Some(client));
+            assert_eq!(Client::from_name(client.title()), Some(client));
         }
-        assert_eq!(Client::named("VS-Code"), Some(Client::VsCode));
-        assert_eq!(Client::named("emacs"), None);
+        assert_eq!(Client::from_name("VS-Code"), Some(Client::VsCode));
+        assert_eq!(Client::from_name("emacs"), None);
     }
 }

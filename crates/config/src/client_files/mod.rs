@@ -15,7 +15,7 @@ mod places;
 mod read;
 
 pub use client::Client;
-pub use edit::{EditError, add, entries, has, remove};
+pub use edit::{EditError, add, entries, find_entry, remove};
 pub use entry::{Credential, Entry, Reach, Snippet};
 pub use item::{Item, Language};
 pub use package::{PackagedServer, server_json, variable_name};

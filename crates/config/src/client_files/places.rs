@@ -146,7 +146,7 @@ impl Places {
     }
 
     /// A path with `~` for the home folder.
-    pub fn shown(&self, path: &Path) -> String {
+    pub fn abbreviate(&self, path: &Path) -> String {
         match path.strip_prefix(&self.home) {
             Ok(rest) => Path::new("~").join(rest).display().to_string(),
             Err(_) => path.display().to_string(),
@@ -207,9 +207,9 @@ mod tests {
     fn home_folder_is_shown_as_a_tilde() {
         let places = places(System::Linux);
         assert_eq!(
-            places.shown(Path::new("/home/me/.cursor/mcp.json")),
+            places.abbreviate(Path::new("/home/me/.cursor/mcp.json")),
             "~/.cursor/mcp.json"
         );
-        assert_eq!(places.shown(Path::new("/home/melon")), "/home/melon");
+        assert_eq!(places.abbreviate(Path::new("/home/melon")), "/home/melon");
     }
 }

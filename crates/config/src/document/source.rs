@@ -45,7 +45,7 @@ pub enum Syntax {
 impl Syntax {
     /// Chooses YAML and TOML by file names. For other names, such as `mcp.conf`, the first
     /// character decides.
-    pub fn of(origin: &Path, text: &str) -> Self {
+    pub fn detect(origin: &Path, text: &str) -> Self {
         let extension = origin.extension().and_then(|e| e.to_str()).unwrap_or("");
         if extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml") {
             return Self::Yaml;

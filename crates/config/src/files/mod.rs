@@ -45,7 +45,7 @@ pub struct ConfigFile {
 
 impl ConfigFile {
     /// A file or folder as it is now.
-    fn at(path: PathBuf) -> Self {
+    fn read(path: PathBuf) -> Self {
         Self {
             fingerprint: fingerprint(&path),
             path,
@@ -278,9 +278,11 @@ fn load(
         .chain(of_valkey)
         .map(PathBuf::from)
     {
-        loaded.files.push(ConfigFile::at(path));
+        loaded.files.push(ConfigFile::read(path));
     }
-    loaded.files.extend(folders.into_iter().map(ConfigFile::at));
+    loaded
+        .files
+        .extend(folders.into_iter().map(ConfigFile::read));
     loaded.config.own_files = own_files(&loaded);
     loaded.rights = known.rights;
     errors.0.map_or(Ok(loaded), Err)
@@ -449,7 +451,9 @@ fn read_policies(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> 
         loaded.config.policy.texts.push((name, text));
         loaded.files.push(ConfigFile { path, fingerprint });
     }
-    loaded.files.extend(folders.into_iter().map(ConfigFile::at));
+    loaded
+        .files
+        .extend(folders.into_iter().map(ConfigFile::read));
     Ok(())
 }
 
@@ -470,7 +474,7 @@ fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErr
                 Ok(read) => read,
                 Err(errors) if is_lenient => {
                     let name = quoted(&server.name);
-                    loaded.files.push(ConfigFile::at(path.clone()));
+                    loaded.files.push(ConfigFile::read(path.clone()));
                     let why = errors
                         .problems()
                         .first()

@@ -40,7 +40,7 @@ impl Tree {
             ));
         }
         let source = Source::new(text);
-        let syntax = Syntax::of(origin, source.text());
+        let syntax = Syntax::detect(origin, source.text());
         let mut findings = Findings::default();
         let written = syntax::parse(&source, syntax, &mut findings);
         let client = written
@@ -54,7 +54,7 @@ impl Tree {
             .as_ref()
             .map(|file| file.root.clone())
             .or_else(|| written.clone());
-        let masked = Masked::of(
+        let masked = Masked::find(
             root.as_ref(),
             written.as_ref().filter(|_| client.is_some()),
             Config::SECTION,

@@ -85,7 +85,7 @@ pub fn parse_keys(text: &str, origin: &Path) -> Result<Keys, ConfigErrors> {
     } else {
         syntax::parse(&source, Syntax::Yaml, &mut findings)
     };
-    let masked = Masked::of(root.as_ref(), None, KeyList::SECTION, &source, Syntax::Yaml);
+    let masked = Masked::find(root.as_ref(), None, KeyList::SECTION, &source, Syntax::Yaml);
     let mut reader = Reader::new(KeyList::SECTION, &source, &|_: &str| None, findings);
     let keys = root
         .as_ref()

@@ -22,7 +22,7 @@ pub(super) const NAME: Parsed<String> = Parsed {
             let help = "write up to 128 letters, digits and `-._@:/+`";
             reader.error(
                 text.span,
-                format!("{} cannot be the name of a key", text.shown()),
+                format!("{} cannot be the name of a key", text.display()),
                 help,
             );
         }
@@ -54,7 +54,11 @@ pub(super) const MOMENT: Parsed<SystemTime> = Parsed {
         if moment.is_none() {
             let help =
                 "write a moment or a day in UTC, such as `2027-01-31T12:00:00Z` or `2027-01-31`";
-            reader.error(text.span, format!("{} is not a moment", text.shown()), help);
+            reader.error(
+                text.span,
+                format!("{} is not a moment", text.display()),
+                help,
+            );
         }
         moment
     },
@@ -70,7 +74,7 @@ pub(super) const ENDPOINT: Parsed<String> = Parsed {
             let help = "write the path of an endpoint, such as `/mcp`: paths are compared exactly";
             reader.error(
                 text.span,
-                format!("{} is not the path of an endpoint", text.shown()),
+                format!("{} is not the path of an endpoint", text.display()),
                 help,
             );
         }

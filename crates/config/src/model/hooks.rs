@@ -81,7 +81,7 @@ const HOOK_TIME: Parsed<HookTime> = Parsed {
         _ => {
             reader.error(
                 text.span,
-                format!("{} is no moment", text.shown()),
+                format!("{} is no moment", text.display()),
                 "write `call`, `result`, or both",
             );
             None

@@ -33,7 +33,7 @@ const EVENT: Parsed<&'static str> = Parsed {
         if event.is_none() {
             reader.error(
                 text.span,
-                format!("{} is no event", text.shown()),
+                format!("{} is no event", text.display()),
                 "write some of `approval`, `pin` and `serverDown`",
             );
         }

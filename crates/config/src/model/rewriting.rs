@@ -163,7 +163,7 @@ impl Kind for ArgumentKind {
         let says_nothing = fields.are_among(&["hidden"]);
         let mut given = given.into_iter().flatten();
         if let (Some(first), Some(second)) = (given.next(), given.next()) {
-            reader.both(first, second);
+            reader.report_both(first, second);
             return None;
         }
         match (value, default, hidden) {

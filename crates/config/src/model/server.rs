@@ -242,7 +242,7 @@ const VARIABLE: Parsed<String> = Parsed {
             let help = "write the name of a variable, such as `HTTPS_PROXY`; `*` only at the end";
             reader.error(
                 text.span,
-                format!("{} is not the name of a variable", text.shown()),
+                format!("{} is not the name of a variable", text.display()),
                 help,
             );
             return None;
@@ -251,7 +251,7 @@ const VARIABLE: Parsed<String> = Parsed {
             let help = "remove it; give the server credentials of its own, in `env` or `envFile`";
             let message = format!(
                 "{} is for Fanlight itself, whose secrets no server gets",
-                text.shown()
+                text.display()
             );
             reader.error(text.span, message, help);
             return None;

@@ -63,7 +63,7 @@ impl Kind for Flag {
                     "false" if text.substituted => return Some(false),
                     _ => reader.error(
                         text.span,
-                        format!("{what} must be a boolean, not {}", text.shown()),
+                        format!("{what} must be a boolean, not {}", text.display()),
                         help,
                     ),
                 }
@@ -177,7 +177,11 @@ impl<T: Copy + PartialOrd> Kind for Range<T> {
         let help = format!("{help}{plain}");
         let text = reader.amount(entry, name, &help)?;
         let Some(value) = parse(&text.value) else {
-            reader.error(text.span, format!("{} is not {name}", text.shown()), &help);
+            reader.error(
+                text.span,
+                format!("{} is not {name}", text.display()),
+                &help,
+            );
             return None;
         };
         if self.min <= value && value <= self.max {

@@ -30,7 +30,7 @@ pub(crate) struct Text {
 
 impl Text {
     /// The text for a message, unless it came from a variable. Only for fields without secrets.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn display(&self) -> String {
         if self.substituted {
             "the text after substitution".to_owned()
         } else {
@@ -68,7 +68,7 @@ impl Reader<'_> {
     pub(crate) fn refuse(&mut self, text: &Text, fault: &str, help: &str) {
         let message = match fault.split_once(' ') {
             Some(("this" | "the", _)) => fault.to_owned(),
-            _ => format!("{} {fault}", text.shown()),
+            _ => format!("{} {fault}", text.display()),
         };
         self.error(text.span, message, help);
     }
@@ -85,7 +85,7 @@ impl Reader<'_> {
     }
 
     /// Reports two fields that exclude each other.
-    pub(crate) fn both(&mut self, first: &Entry, second: &Entry) {
+    pub(crate) fn report_both(&mut self, first: &Entry, second: &Entry) {
         let message = format!(
             "both {} and {} are given",
             quoted(&first.key),
@@ -105,7 +105,11 @@ impl Reader<'_> {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("write one of {}", words.join(", ")),
         };
-        let message = format!("{} is not a value of {}", text.shown(), quoted(&entry.key));
+        let message = format!(
+            "{} is not a value of {}",
+            text.display(),
+            quoted(&entry.key)
+        );
         self.error(text.span, message, &help);
     }
 

@@ -12,7 +12,7 @@ use crate::report::mask::HIDDEN;
 impl Config {
     /// The configuration in force as indented JSON. Tokens, keys, arguments, values of variables
     /// and headers, and URLs beyond their host are `***`.
-    pub fn shown(&self) -> String {
+    pub fn masked_json(&self) -> String {
         let mut shown = self.show();
         let servers: Map<String, Value> = self
             .servers

@@ -243,7 +243,7 @@ fn read_disabled(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &mut Serv
         return;
     };
     if let Some(enabled) = fields.get("enabled") {
-        reader.both(enabled, disabled);
+        reader.report_both(enabled, disabled);
     }
     server.enabled &= !Flag.read(reader, disabled).unwrap_or(false);
 }
@@ -256,7 +256,7 @@ fn read_other_filters(reader: &mut Reader<'_>, fields: &Fields<'_>, tools: &mut 
                 .iter()
                 .find(|entry| entry.key == "allow" && !entry.value.is_null())
         {
-            reader.both(allow, include);
+            reader.report_both(allow, include);
         }
         tools.allow = PATTERNS.read(reader, include);
     }

@@ -29,7 +29,7 @@ pub(crate) fn read(
     let urls: Vec<&Entry> = urls.filter_map(|name| fields.get(name)).collect();
     if let [first, others @ ..] = urls.as_slice() {
         for other in others {
-            reader.both(first, other);
+            reader.report_both(first, other);
         }
     }
     let kind = fields
@@ -39,7 +39,7 @@ pub(crate) fn read(
     let stdio = read_stdio(reader, fields, command, folder);
     let http = read_http(reader, fields, urls.first().copied());
     match (command, urls.first()) {
-        (Some(command), Some(url)) => reader.both(command, url),
+        (Some(command), Some(url)) => reader.report_both(command, url),
         (None, None) => report_neither(reader, server, kind.map(|(_, kind)| kind)),
         (Some(_), None) => {
             // A process can only use users' keys as credentials, which `env` refers to.

@@ -24,7 +24,7 @@ pub(crate) enum Masked {
 impl Masked {
     /// Finds the secrets of a parsed file. `written` is the whole file if `root` is only the part
     /// of it that Fanlight uses.
-    pub(crate) fn of(
+    pub(crate) fn find(
         root: Option<&Node>,
         written: Option<&Node>,
         section: &Section,

@@ -46,7 +46,7 @@ impl Algorithm {
     }
 
     /// The algorithm with this `alg` name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         // RFC 9864 deprecates the name `EdDSA` in favour of this one.
         let name = if name == "Ed25519" { "EdDSA" } else { name };
         Self::NAMES

@@ -83,7 +83,7 @@ impl Transport {
 
     /// The same transport at another URL, if it uses HTTP.
     #[must_use]
-    pub fn at(self, url: &str) -> Self {
+    pub fn with_url(self, url: &str) -> Self {
         match self {
             Self::Http { headers, .. } => Self::Http {
                 url: url.to_owned(),

@@ -51,7 +51,7 @@ fn endpoints_are_read_in_order_with_their_filters() {
         )
     );
     assert_eq!(readers.prompts.allow, Some(Vec::new()));
-    let shown: serde_json::Value = serde_json::from_str(&config.shown()).unwrap();
+    let shown: serde_json::Value = serde_json::from_str(&config.masked_json()).unwrap();
     assert_eq!(
         shown["endpoints"]["/mcp/readers"]["tools"]["deny"][0],
         "*secret*"

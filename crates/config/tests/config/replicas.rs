@@ -20,7 +20,7 @@ fn replicas_name_valkey_and_are_shown_without_its_password() {
         (replicas.group.as_str(), replicas.listen.unwrap().port()),
         ("fanlight", 8443)
     );
-    assert!(!format!("{config:?}{}", config.shown()).contains("s3cret"));
+    assert!(!format!("{config:?}{}", config.masked_json()).contains("s3cret"));
     assert!(good(KEYS).replicas.is_none());
 }
 

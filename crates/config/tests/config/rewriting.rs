@@ -59,7 +59,7 @@ fn fixed_values_are_not_shown() {
     let shown = good(&server(
         "command: run\narguments: {t: {a: {value: abcdef}, b: {default: seen}}}",
     ))
-    .shown();
+    .masked_json();
     assert!(
         shown.contains("seen") && shown.contains("***") && !shown.contains("abcdef"),
         "{shown}"

@@ -3,7 +3,7 @@
 use crate::{parse_json, parse_yaml, server};
 
 /// All shown text about the problems of a bad file.
-fn shown(text: &str) -> String {
+fn problems(text: &str) -> String {
     let errors = match text.starts_with('{') {
         true => parse_json(text).unwrap_err(),
         false => parse_yaml(text).unwrap_err(),
@@ -24,12 +24,12 @@ fn substituted_values_are_never_shown() {
         "url: http://e.com\nheaders: {A: \"${BAD}\\n\"}",
         "type: '${BAD}'\nurl: http://e.com",
     ] {
-        let shown = shown(&server(lines));
+        let shown = problems(&server(lines));
         assert!(shown.contains("${BAD}"), "{shown}");
         assert!(!shown.contains("s3cret"), "{shown}");
     }
     for line in ["listen: '${BAD}'", "path: '${BAD}'", "keys: ['${BAD}']"] {
-        let shown = shown(&format!("{line}\nmcpServers: {{a: {{command: run}}}}"));
+        let shown = problems(&format!("{line}\nmcpServers: {{a: {{command: run}}}}"));
         assert!(
             shown.contains("${BAD}") && !shown.contains("s3cret"),
             "{shown}"
@@ -53,10 +53,10 @@ fn literal_secrets_beside_a_problem_are_hidden() {
         r#""command": "run", "oauth": {"secret": "s3cret"}, "bad": 1"#,
     ] {
         let text = format!("{{\"mcpServers\": {{\"a\": {{{server}}}}}}}");
-        let shown = shown(&text);
+        let shown = problems(&text);
         assert!(!shown.contains("s3cret"), "{shown}");
     }
-    let top = shown(
+    let top = problems(
         "{\"keys\": [\"s3cret\"], \"mcpServers\": {}, \"servres\": {\"a\": {\"env\": {\"K\": \"s3cret\"}}}}",
     );
     assert!(!top.contains("s3cret"), "{top}");
@@ -124,7 +124,7 @@ fn broken_file_shows_no_value() {
         "mcpServers: {a: {env: {KEY: s3cret}}\n",
         "KEY: !x s3cret\n",
     ] {
-        let shown = shown(text);
+        let shown = problems(text);
         assert!(!shown.contains("s3cret"), "{shown}");
         assert!(shown.contains('*'), "{shown}");
     }
@@ -155,7 +155,7 @@ mcpServers:
   b: {url: 'https://s3cret@e.com/s3cret?s3cret', headers: {K: '${TOKEN}'}, enabled: false}
   c: {urls: ['https://s3cret@e.com/s3cret?s3cret']}
 ";
-    let shown = parse_yaml(text).unwrap().config.shown();
+    let shown = parse_yaml(text).unwrap().config.masked_json();
     assert!(
         !shown.contains("s3cret") && !shown.contains("6161"),
         "{shown}"
@@ -205,7 +205,7 @@ mcpServers:
 #[test]
 fn token_in_a_bad_file_is_not_shown() {
     let shown =
-        shown("admin: {listen: 127.0.0.1:1, token: s3cret, lissten: s3cret}\nmcpServers: {}\n");
+        problems("admin: {listen: 127.0.0.1:1, token: s3cret, lissten: s3cret}\nmcpServers: {}\n");
     assert!(
         !shown.contains("s3cret") && shown.contains("127.0.0.1:1"),
         "{shown}"

@@ -180,9 +180,10 @@ fn no_secret_is_shown() {
     let text = format!("url: https://mcp.example.com/mcp\nauth: {auth}");
     let config = good(&server(&text));
     assert!(
-        config.shown().contains("\"clientId\": \"shown\"") && !config.shown().contains("password")
+        config.masked_json().contains("\"clientId\": \"shown\"")
+            && !config.masked_json().contains("password")
     );
-    assert!(!format!("{}{config:?}", config.shown()).contains("s3cret"));
+    assert!(!format!("{}{config:?}", config.masked_json()).contains("s3cret"));
     let wrong =
         crate::parse_yaml(&server(&text.replace("clientId: shown", "clientId: ''"))).unwrap_err();
     assert!(!format!("{wrong}{wrong:?}{}", wrong.render(true)).contains("s3cret"));

@@ -123,7 +123,10 @@ fn entries_can_be_replaced_changed_and_removed() {
     *table.get_mut(&0).unwrap() += 1;
     assert_eq!((table.remove(&9), table.get(&0)), (None, Some(&8)));
     assert_eq!(table.remove_if(|_, value| *value == 8), [8]);
-    assert_eq!((table.of(&2).count(), table.shares().count()), (1, 2));
+    assert_eq!(
+        (table.share_entries(&2).count(), table.shares().count()),
+        (1, 2)
+    );
     assert_eq!(
         (table.take_all().count(), table.is_empty(), table.count(&1)),
         (2, true, 0)

@@ -213,7 +213,7 @@ impl Keeper {
         state.target = target(&listeners, &in_force, &loaded.files);
         let state = Arc::new(ArcSwap::from_pointee(state));
         let (requests, waiting) = mpsc::channel(WAITING);
-        let instance = instance::of(std::slice::from_ref(&loaded.path)).map(Arc::from);
+        let instance = instance::digest(std::slice::from_ref(&loaded.path)).map(Arc::from);
         let gateway = Arc::clone(&assembly.gateway);
         let pins = Arc::clone(&assembly.pins);
         let (protection, has_common_pins) = (listeners.protection.clone(), common_pins.is_some());
@@ -263,7 +263,7 @@ impl Keeper {
                 () = end.cancelled() => break,
                 Some(()) = hangups.recv() => Request::Reload(Trigger::Signal, None),
                 Some(request) = requests.recv() => request,
-                shown = self.unknown_keys.shown() => Request::LookForKeys(shown),
+                shown = self.unknown_keys.wait() => Request::LookForKeys(shown),
                 () = Switches::changed(&mut self.switches) => Request::LookAtOthers,
                 () = secrets::due() => Request::Reload(Trigger::Secrets, None),
                 () = Watch::changed(&mut self.watch, limit("configSettle", SETTLE)) => Request::Reload(Trigger::Files, None),
@@ -322,7 +322,7 @@ impl Keeper {
         let prepared = read.and_then(|loaded| {
             let authentication = auth::settings(&loaded.config)?;
             let unusable = |failure: Failure| Unusable::Other(failure.to_string());
-            let hooks = hooks::of(&loaded.config).map_err(Unusable::Other)?;
+            let hooks = hooks::build(&loaded.config).map_err(Unusable::Other)?;
             let sockets = self.listeners.prepare(&loaded.config)?;
             let record = self.record.prepare(&loaded.config).map_err(unusable)?;
             Ok(Prepared {
@@ -375,8 +375,9 @@ impl Keeper {
             self.notifier = Notifier::start(&loaded.config, log, gateway);
         }
         // Use the current lists; new servers' lists are unknown.
-        let known = KnownLists::of(&self.assembly.gateway);
-        let names = NameRules::of(&self.config).changed_by(&NameRules::of(&loaded.config), &known);
+        let known = KnownLists::from_gateway(&self.assembly.gateway);
+        let names = NameRules::from_config(&self.config)
+            .changed_by(&NameRules::from_config(&loaded.config), &known);
         self.config = loaded.config;
         // A switch that the files now agree with is forgotten.
         self.switched.retain(|name, enabled| {
@@ -411,8 +412,10 @@ impl Keeper {
         let outcome = if is_same {
             Outcome::unchanged(trigger)
         } else {
-            let unmatched =
-                unmatched::warnings(&self.effective(), &KnownLists::of(&self.assembly.gateway));
+            let unmatched = unmatched::warnings(
+                &self.effective(),
+                &KnownLists::from_gateway(&self.assembly.gateway),
+            );
             Outcome::applied(
                 trigger,
                 Applied {
@@ -425,7 +428,7 @@ impl Keeper {
             )
         };
         let (config, effective, switched) = (
-            self.shown(),
+            self.masked_config(),
             Arc::new(self.effective()),
             self.switched.clone(),
         );
@@ -534,7 +537,7 @@ impl Keeper {
     async fn switch_as_said(&mut self) {
         self.put_in_force(None).await;
         let (config, effective, switched) = (
-            self.shown(),
+            self.masked_config(),
             Arc::new(self.effective()),
             self.switched.clone(),
         );
@@ -598,7 +601,7 @@ impl Keeper {
     }
 
     /// The configuration in force, without secrets.
-    fn shown(&self) -> serde_json::Map<String, serde_json::Value> {
+    fn masked_config(&self) -> serde_json::Map<String, serde_json::Value> {
         let (_, in_force) = &self.started;
         let mut config = self.effective();
         self.listeners.in_force(&mut config);

@@ -21,7 +21,8 @@ impl Operations for Control {
     fn config(&self) -> Json {
         let state = self.state();
         // Use the current lists, since most were read after the configuration.
-        let unmatched = unmatched::warnings(&state.effective, &KnownLists::of(&self.gateway));
+        let unmatched =
+            unmatched::warnings(&state.effective, &KnownLists::from_gateway(&self.gateway));
         parsed(state.to_json(&unmatched))
     }
 

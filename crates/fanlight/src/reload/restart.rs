@@ -11,7 +11,7 @@ const SECTIONS: [&str; 2] = ["limits", "timeouts"];
 
 /// The changed options that take effect after a restart, such as `limits.sessions`.
 pub(super) fn needed(old: &Config, new: &Config) -> Vec<String> {
-    let (before, after) = (shown(old), shown(new));
+    let (before, after) = (masked_config(old), masked_config(new));
     let mut changed = BTreeSet::new();
     for (key, value) in &after {
         let earlier = before.get(key);
@@ -43,7 +43,7 @@ pub(super) fn needed(old: &Config, new: &Config) -> Vec<String> {
 /// The shown configuration in force, if Fanlight started with one configuration and has read
 /// another since.
 pub(super) fn in_force(started: &Config, new: &Config) -> Map<String, Value> {
-    let (before, mut shown) = (shown(started), shown(new));
+    let (before, mut shown) = (masked_config(started), masked_config(new));
     for option in needed(started, new) {
         let (section, key) = option.split_once('.').unwrap_or((&option, ""));
         let (Some(old), Some(new)) = (before.get(section), shown.get_mut(section)) else {
@@ -57,8 +57,8 @@ pub(super) fn in_force(started: &Config, new: &Config) -> Map<String, Value> {
     shown
 }
 
-fn shown(config: &Config) -> Map<String, Value> {
-    serde_json::from_str(&config.shown()).unwrap_or_default()
+fn masked_config(config: &Config) -> Map<String, Value> {
+    serde_json::from_str(&config.masked_json()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub(crate) fn resolve_input_rounds(
         let mut elicitations = UrlElicitations::default();
         loop {
             let response = core.run(&mut operation, messages.clone()).await;
-            let required = InputRequired::of(&response);
+            let required = InputRequired::from_response(&response);
             if !elicitations.is_empty() && !response.is_error() {
                 let asked = required
                     .as_ref()
@@ -220,7 +220,7 @@ impl OpenInput {
 }
 
 fn unanswered(key: &Json, method: &Method, reason: &str) -> RpcError {
-    let (key, method) = (named(key), fault::shown(method.as_str()));
+    let (key, method) = (named(key), fault::shorten(method.as_str()));
     RpcError::new(
         code::INTERNAL,
         format!("the server needs the input {key} ({method}) to continue, and {reason}"),
@@ -228,7 +228,7 @@ fn unanswered(key: &Json, method: &Method, reason: &str) -> RpcError {
 }
 
 fn named(key: &Json) -> String {
-    fault::shown(&key.as_str().unwrap_or_else(|| key.as_text().into()))
+    fault::shorten(&key.as_str().unwrap_or_else(|| key.as_text().into()))
 }
 
 fn too_many(rounds: usize) -> RpcError {

@@ -108,7 +108,7 @@ impl Subscriptions {
         context: &Arc<CallContext>,
     ) -> Result<ListenOperation, RpcError> {
         let interest = interest(request.params.as_ref(), self.limit)?;
-        let missing = MissingCapability::of(&context.capabilities, ClientCapability::Tasks)
+        let missing = MissingCapability::check(&context.capabilities, ClientCapability::Tasks)
             .filter(|_| !interest.tasks.is_empty());
         if let Some(error) = missing.and_then(|missing| missing_capability_error(&[missing], &[])) {
             return Err(error);
@@ -312,7 +312,7 @@ fn acknowledged(id: &Json, honoured: &Interest) -> Json {
 /// A type that the specification does not define passes only to a client whose filter has a member
 /// that it does not define either. Nothing tells which member names which type.
 fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
-    if let Some(change) = Change::of(&notification.method) {
+    if let Some(change) = Change::from_method(&notification.method) {
         return honoured.lists.has(change);
     }
     match &notification.method {

@@ -118,7 +118,7 @@ pub(super) fn url_of(request: &InputRequest) -> Option<Json> {
 }
 
 fn is_by_url(method: &Method, params: &Json) -> bool {
-    ClientCapability::of(method, Some(params)) == Some(ClientCapability::ElicitationByUrl)
+    ClientCapability::for_request(method, Some(params)) == Some(ClientCapability::ElicitationByUrl)
 }
 
 /// A new elicitation id. It is not a handle: no request accepts it.

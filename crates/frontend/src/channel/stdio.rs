@@ -302,7 +302,7 @@ impl<'a> LineMemory<'a> {
 
     /// Counts an unfinished line, or drops it if no memory is left.
     fn count_partial(&mut self, decoder: &mut LineDecoder) {
-        let kept = decoder.kept();
+        let kept = decoder.buffered();
         let fits = match &mut self.partial {
             _ if kept <= UNCOUNTED => {
                 self.partial = None;

@@ -63,7 +63,7 @@ pub(crate) fn check_in_batch(method: &Method, era: Era) -> Result<(), RpcError> 
     }
     let message = format!(
         "{} cannot be part of a batch: send it alone",
-        shown(method.as_str())
+        shorten(method.as_str())
     );
     Err(RpcError::new(code::INVALID_REQUEST, message))
 }
@@ -81,7 +81,7 @@ pub(crate) fn unknown_state() -> RpcError {
 pub(crate) fn method_not_found(method: &str) -> RpcError {
     RpcError::new(
         code::METHOD_NOT_FOUND,
-        format!("no such method: {}", shown(method)),
+        format!("no such method: {}", shorten(method)),
     )
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn message(id: Option<&Json>, error: &RpcError) -> Json {
 }
 
 /// A client's text, shortened for an error message.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     const LIMIT: usize = 100;
     match text.char_indices().nth(LIMIT) {
         Some((cut, _)) => format!("{:?}…", text.get(..cut).unwrap_or_default()),
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    fn of(text: impl Into<Bytes>) -> (i64, String, Option<String>) {
+    fn fault_parts(text: impl Into<Bytes>) -> (i64, String, Option<String>) {
         let error = Message::parse(text.into(), DEFAULT_NESTING).unwrap_err();
         let (error, id) = of_message(error);
         (
@@ -123,12 +123,15 @@ mod tests {
 
     #[test]
     fn each_fault_has_its_code() {
-        assert_eq!(of("{").0, code::PARSE);
-        assert_eq!(of("[]").0, code::INVALID_REQUEST);
-        let (code, message, id) = of("[".repeat(DEFAULT_NESTING + 1));
+        assert_eq!(fault_parts("{").0, code::PARSE);
+        assert_eq!(fault_parts("[]").0, code::INVALID_REQUEST);
+        let (code, message, id) = fault_parts("[".repeat(DEFAULT_NESTING + 1));
         assert_eq!((code, id), (code::INVALID_REQUEST, None));
         assert!(message.contains("128 levels"), "{message}");
-        assert_eq!(of(r#"{"id":3,"method":"x"}"#).2.as_deref(), Some("3"));
+        assert_eq!(
+            fault_parts(r#"{"id":3,"method":"x"}"#).2.as_deref(),
+            Some("3")
+        );
     }
 
     #[test]
@@ -156,12 +159,12 @@ mod tests {
     fn long_texts_are_cut_between_characters() {
         let long = "é".repeat(200);
         assert_eq!(
-            shown(&long)
+            shorten(&long)
                 .chars()
                 .filter(|character| *character == 'é')
                 .count(),
             100
         );
-        assert_eq!(shown("a\nb"), r#""a\nb""#);
+        assert_eq!(shorten("a\nb"), r#""a\nb""#);
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn check_method(method: &mut Method, sender: &RequestMeta) -> Result<
         Method::GetTask | Method::UpdateTask | Method::CancelTask => ClientCapability::Tasks,
         _ => return Ok(()),
     };
-    let missing = MissingCapability::of(&sender.capabilities, need);
+    let missing = MissingCapability::check(&sender.capabilities, need);
     missing
         .and_then(|missing| missing_capability_error(&[missing], &[]))
         .map_or(Ok(()), Err)
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(
             (
                 plain.capabilities.as_text(),
-                LogGate::of(Revision::V2026_07_28, plain.log_level)
+                LogGate::new(Revision::V2026_07_28, plain.log_level)
             ),
             (r#"{"a":1.0}"#, LogGate::Closed)
         );
@@ -192,7 +192,7 @@ mod tests {
             r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"error"}"#,
         );
         assert_eq!(
-            LogGate::of(Revision::V2026_07_28, logging.unwrap().log_level),
+            LogGate::new(Revision::V2026_07_28, logging.unwrap().log_level),
             LogGate::AtLeast(LogLevel::Error)
         );
     }

@@ -55,7 +55,7 @@ pub(crate) fn has_result(notification: &Notification) -> bool {
 
 impl LogGate {
     /// The log messages for a session or request with this level.
-    pub(crate) fn of(revision: Revision, level: Option<LogLevel>) -> Self {
+    pub(crate) fn new(revision: Revision, level: Option<LogLevel>) -> Self {
         match level {
             Some(level) => Self::AtLeast(level),
             None if revision.has_sessions => Self::Open,

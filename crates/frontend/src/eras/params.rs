@@ -100,7 +100,7 @@ impl Params {
         let Some(params) = params else {
             return Ok(Self::default());
         };
-        let found = Found::of(params.clone(), &Member::NAMES, "\"params\"")?;
+        let found = Found::find(params.clone(), &Member::NAMES, "\"params\"")?;
         found.check(Member::Reference, &["type", "name", "uri"])?;
         found.check(Member::Task, &["ttl"])?;
         let meta = found
@@ -179,7 +179,7 @@ impl Params {
 impl Meta {
     /// Reads the value of `_meta`.
     pub(crate) fn read(whole: Json) -> Result<Self, RpcError> {
-        Found::of(whole, &MetaMember::NAMES, "\"_meta\"").map(Self)
+        Found::find(whole, &MetaMember::NAMES, "\"_meta\"").map(Self)
     }
 
     /// The whole object.
@@ -243,7 +243,11 @@ impl<const N: usize> Default for Found<N> {
 
 impl<const N: usize> Found<N> {
     /// Finds `names` in `object` and keeps the first ones. `whole` names the object in errors.
-    fn of<const M: usize>(object: Json, names: &[&str; M], whole: &str) -> Result<Self, RpcError> {
+    fn find<const M: usize>(
+        object: Json,
+        names: &[&str; M],
+        whole: &str,
+    ) -> Result<Self, RpcError> {
         // The ranges have 32 bits. No message may be that long.
         if u32::try_from(object.bytes().len()).is_err() {
             return Err(RpcError::new(
@@ -256,7 +260,7 @@ impl<const N: usize> Found<N> {
             .map_err(|ambiguous| fault::ambiguous(&ambiguous, whole))?;
         let mut ranges = [TextRange::default(); N];
         for (range, found) in ranges.iter_mut().zip(found) {
-            *range = found.map_or_else(TextRange::default, TextRange::of);
+            *range = found.map_or_else(TextRange::default, TextRange::new);
         }
         Ok(Self {
             object: Some(object),
@@ -295,7 +299,7 @@ impl<const N: usize> Found<N> {
 
 impl TextRange {
     /// Cannot overflow: the object's length fits in 32 bits.
-    fn of(range: Range<usize>) -> Self {
+    fn new(range: Range<usize>) -> Self {
         let narrow = |at: usize| u32::try_from(at).unwrap_or_default();
         Self {
             start: narrow(range.start),

@@ -48,7 +48,7 @@ pub(crate) struct WrittenClient<'a> {
 }
 
 impl<'a> WrittenClient<'a> {
-    pub(crate) fn of(client: &'a ForwardedClient) -> Self {
+    pub(crate) fn new(client: &'a ForwardedClient) -> Self {
         let ForwardedClient {
             identity,
             address,
@@ -142,7 +142,7 @@ mod tests {
             address,
             user: Some(7),
         };
-        let text = serde_json::to_vec(&WrittenClient::of(&client)).unwrap();
+        let text = serde_json::to_vec(&WrittenClient::new(&client)).unwrap();
         serde_json::from_slice::<WrittenClient<'_>>(&text)
             .unwrap()
             .read()
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn client_is_read_as_it_was_written() {
         let ann = Identity {
-            principal: Principal::named("https://a.example", "ann"),
+            principal: Principal::new("https://a.example", "ann"),
             name: "Ann \"A\"".into(),
             source: Source::Token,
             groups: Arc::from(["g".into()]),
@@ -210,7 +210,7 @@ mod tests {
             (Principal::operator(), Source::Key),
             (Principal::gateway(), Source::Anonymous),
             (Principal::anonymous(), Source::Key),
-            (Principal::named("i", "s"), Source::Anonymous),
+            (Principal::new("i", "s"), Source::Anonymous),
         ] {
             assert!(written(with(principal, source)).is_none());
         }

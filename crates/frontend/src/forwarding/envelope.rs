@@ -107,10 +107,13 @@ impl Envelopes {
     ///
     /// If a key cannot be used, or the system has no random numbers.
     pub fn new(keys: &Keys) -> Result<Self, KeyError> {
-        Ok(Self::of(Seal::new(keys, PURPOSE)?, ProcessRun::current()?))
+        Ok(Self::for_run(
+            Seal::new(keys, PURPOSE)?,
+            ProcessRun::current()?,
+        ))
     }
 
-    fn of(seal: Seal, run: ProcessRun) -> Self {
+    fn for_run(seal: Seal, run: ProcessRun) -> Self {
         Self {
             seal,
             run,
@@ -145,7 +148,7 @@ impl Envelopes {
             target: Cow::Owned(request.target.to_string()),
             headers: fields.collect(),
             body: digest_of(body),
-            client: WrittenClient::of(&request.client),
+            client: WrittenClient::new(&request.client),
         };
         let sealed = self
             .seal
@@ -258,7 +261,7 @@ mod tests {
     const B: ProcessRun = ProcessRun::from_bytes([2; 8]);
 
     fn at(run: ProcessRun, key: u8) -> Envelopes {
-        Envelopes::of(Seal::new(&Keys::new([[key; 32]]), PURPOSE).unwrap(), run)
+        Envelopes::for_run(Seal::new(&Keys::new([[key; 32]]), PURPOSE).unwrap(), run)
     }
 
     fn request() -> ForwardedRequest {

@@ -95,7 +95,7 @@ pub trait Replicas: Send + Sync + fmt::Debug {
     ) -> Forwarding<'a>;
 
     /// Another replica that is not ending, for work that should not begin at an ending one.
-    fn another(&self) -> Option<ProcessRun>;
+    fn find_other(&self) -> Option<ProcessRun>;
 
     /// Opens an envelope for this replica, which is valid once.
     ///

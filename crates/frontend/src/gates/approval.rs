@@ -57,7 +57,8 @@ impl ApprovalGate {
     /// same approval.
     pub(super) async fn answered(&self, response: &Response) {
         if let Some(id) = &self.approved
-            && let Some(state) = InputRequired::of(response).and_then(|required| required.state)
+            && let Some(state) =
+                InputRequired::from_response(response).and_then(|required| required.state)
         {
             let approvals = &self.settings.approvals;
             approvals.continues(id, &self.call, &state).await;
@@ -146,7 +147,7 @@ impl ApprovalGate {
             None => {
                 self.call.more = self.all_more();
                 let since = Moment::now();
-                let asked = self.asked(messages).await;
+                let asked = self.ask(messages).await;
                 self.context.trace.waited_since(since);
                 asked?
             }
@@ -169,7 +170,7 @@ impl ApprovalGate {
     }
 
     /// Asks whoever may approve; returns the id of the approval.
-    async fn asked(&self, messages: &ServerMessages) -> Result<String, RpcError> {
+    async fn ask(&self, messages: &ServerMessages) -> Result<String, RpcError> {
         let params = Json::empty_object();
         let can_be_asked = messages.is_connected()
             && MissingCapability::for_server_request(

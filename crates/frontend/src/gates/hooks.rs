@@ -31,7 +31,10 @@ pub(super) struct HookedCall {
 
 impl HookedCall {
     /// Returns `operation` as a hooked call if hooks judge it.
-    pub(super) fn of(settings: &Arc<FrontendSettings>, operation: &Operation) -> Option<Box<Self>> {
+    pub(super) fn new(
+        settings: &Arc<FrontendSettings>,
+        operation: &Operation,
+    ) -> Option<Box<Self>> {
         let method = operation.method().clone();
         let is_call = method == Method::CallTool;
         let hook = settings.hooks.load().filter(|_| {

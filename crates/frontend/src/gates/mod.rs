@@ -104,7 +104,7 @@ pub(crate) struct Gates(Vec<Gate>);
 
 impl Gates {
     /// The gates of an operation that has arrived with this turn.
-    pub(crate) fn of(
+    pub(crate) fn new(
         settings: &Arc<FrontendSettings>,
         core: &Arc<Gateway>,
         operation: &Operation,
@@ -115,18 +115,18 @@ impl Gates {
             // A refusal waits for no turn and no approval.
             turn.into_iter().for_each(Turn::pass);
         } else {
-            gates.extend(HookedCall::of(settings, operation).map(Gate::Hooks));
+            gates.extend(HookedCall::new(settings, operation).map(Gate::Hooks));
             gates.extend(turn.map(|turn| Gate::Limits(Some(turn))));
             if let Some(needed) = operation.approval() {
                 let approval = ApprovalGate::new(settings, operation, needed);
                 gates.push(Gate::Approval(approval));
             }
             if !gates.is_empty() {
-                let rights = Rights::of(core, operation);
+                let rights = Rights::new(core, operation);
                 gates.push(Gate::Rights(Box::new(rights)));
             }
         }
-        gates.extend(Recording::of(settings, operation).map(Gate::Record));
+        gates.extend(Recording::for_operation(settings, operation).map(Gate::Record));
         gates.extend(operation.shortening(core).map(Gate::Results));
         Self(gates)
     }

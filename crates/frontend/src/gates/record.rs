@@ -38,7 +38,10 @@ pub(super) fn needs_tool(settings: &FrontendSettings) -> bool {
 
 impl Recording {
     /// The recording of `operation`; `None` if the audit log has no requests.
-    pub(crate) fn of(settings: &FrontendSettings, operation: &Operation) -> Option<Box<Self>> {
+    pub(crate) fn for_operation(
+        settings: &FrontendSettings,
+        operation: &Operation,
+    ) -> Option<Box<Self>> {
         let kept = settings.record.keeps_requests()?;
         let (context, params) = (operation.context(), operation.params());
         let mut recording = Self::new(settings, context, operation.method(), params);
@@ -52,7 +55,7 @@ impl Recording {
 
     /// The recording of listening, which ends with the stream; `None` if the audit log has no
     /// requests.
-    pub(crate) fn of_listening(
+    pub(crate) fn for_listening(
         settings: &FrontendSettings,
         context: &Arc<CallContext>,
         params: Option<&Json>,

@@ -27,7 +27,7 @@ pub(crate) struct Rights {
 
 impl Rights {
     /// The facts about `operation`.
-    pub(crate) fn of(core: &Arc<Gateway>, operation: &fanlight_gateway::Operation) -> Self {
+    pub(crate) fn new(core: &Arc<Gateway>, operation: &fanlight_gateway::Operation) -> Self {
         Self {
             core: Arc::clone(core),
             decided: operation.decided(),
@@ -91,7 +91,7 @@ pub(crate) struct LastingDecision(BoxFuture<'static, Box<Refused>>);
 
 impl LastingDecision {
     /// The decision about listening to `interest`; `None` for an unrestricted client.
-    pub(crate) fn of(
+    pub(crate) fn new(
         settings: &Arc<FrontendSettings>,
         caller: &Caller,
         interest: &Interest,

@@ -100,7 +100,7 @@ impl<'a> Arrived<'a> {
 /// The request's trace context. A repeated `traceparent` is ignored. So are lists in several
 /// fields, which are rare and unimportant.
 fn trace_context<'a>(fields: &Fields<'a>) -> Headers<'a> {
-    let one = |field: Field<'a>| field.only().ok().flatten().map(|(_, text)| text);
+    let one = |field: Field<'a>| field.single_value().ok().flatten().map(|(_, text)| text);
     Headers {
         traceparent: one(fields.traceparent),
         tracestate: one(fields.tracestate),

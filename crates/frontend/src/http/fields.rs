@@ -41,7 +41,7 @@ pub(crate) enum Field<'a> {
 
 impl<'a> Fields<'a> {
     /// Finds the fields in `all`.
-    pub(crate) fn of(all: &'a HeaderMap) -> Self {
+    pub(crate) fn find(all: &'a HeaderMap) -> Self {
         let mut fields = Self {
             all,
             accept: Field::Absent,
@@ -87,10 +87,10 @@ impl<'a> Fields<'a> {
     }
 
     /// The field called `name`, in lower case.
-    pub(crate) fn named(&self, name: &str) -> Field<'a> {
+    pub(crate) fn field(&self, name: &str) -> Field<'a> {
         match name {
             header::NAME => self.name,
-            _ => Field::named(self.all, name),
+            _ => Field::find(self.all, name),
         }
     }
 
@@ -112,7 +112,7 @@ impl<'a> Fields<'a> {
 
 impl<'a> Field<'a> {
     /// The values of any field by name.
-    pub(crate) fn named(all: &'a HeaderMap, name: &str) -> Self {
+    pub(crate) fn find(all: &'a HeaderMap, name: &str) -> Self {
         let mut values = all.get_all(name).iter();
         match (values.next(), values.next()) {
             (None, _) => Self::Absent,
@@ -122,7 +122,7 @@ impl<'a> Field<'a> {
     }
 
     /// The single value as text; an error if there are several, or it is not text.
-    pub(crate) fn only(self) -> Result<Option<(&'a HeaderValue, &'a str)>, ()> {
+    pub(crate) fn single_value(self) -> Result<Option<(&'a HeaderValue, &'a str)>, ()> {
         match self {
             Self::Absent => Ok(None),
             Self::One(value) => value.to_str().map(|text| Some((value, text))).map_err(drop),
@@ -170,7 +170,7 @@ mod tests {
                 let name = HeaderName::from_bytes(NAMES[at].to_uppercase().as_bytes()).unwrap();
                 all.append(name, HeaderValue::from_str(&value).unwrap());
             }
-            let fields = Fields::of(&all);
+            let fields = Fields::find(&all);
             let found = [
                 fields.accept,
                 fields.content_type,
@@ -186,7 +186,7 @@ mod tests {
                 fields.baggage,
             ];
             for (name, found) in NAMES.into_iter().zip(found) {
-                prop_assert_eq!(found, Field::named(&all, name), "{}", name);
+                prop_assert_eq!(found, Field::find(&all, name), "{}", name);
             }
         }
     }

@@ -52,7 +52,7 @@ pub async fn serve_http(
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
     let live = LiveListener {
-        sockets: SocketReceiver::only(listener),
+        sockets: SocketReceiver::fixed(listener),
         tls: LiveTls::default(),
         limits: LiveLimits::new(&settings),
         replicas: None,

@@ -87,7 +87,7 @@ fn accepts(fields: &Fields<'_>) -> Accepts {
         Field::Absent => Accepts::ANY,
         // The spelling of nearly all clients, which must accept both (2026-07-28 streamable-http).
         Field::One(only) if only == BOTH => Accepts::ANY,
-        _ => Accepts::of(|| {
+        _ => Accepts::evaluate(|| {
             fields
                 .all
                 .get_all(ACCEPT)
@@ -114,15 +114,16 @@ mod tests {
 
     #[test]
     fn accept_of_several_lines_is_one_list() {
-        assert_eq!(accepts(&Fields::of(&HeaderMap::new())), Accepts::ANY);
+        assert_eq!(accepts(&Fields::find(&HeaderMap::new())), Accepts::ANY);
         let split = headers(&[(ACCEPT, "application/json"), (ACCEPT, "text/event-stream")]);
-        assert_eq!(accepts(&Fields::of(&split)), Accepts::ANY);
+        assert_eq!(accepts(&Fields::find(&split)), Accepts::ANY);
     }
 
     #[test]
     fn content_type_must_be_json_without_coding() {
-        let ok =
-            |pairs: &[(http::HeaderName, &str)]| content_type(&Fields::of(&headers(pairs))).is_ok();
+        let ok = |pairs: &[(http::HeaderName, &str)]| {
+            content_type(&Fields::find(&headers(pairs))).is_ok()
+        };
         assert!(ok(&[(CONTENT_TYPE, "application/json")]));
         assert!(ok(&[(CONTENT_TYPE, "Application/JSON ; charset=UTF-8")]));
         assert!(ok(&[

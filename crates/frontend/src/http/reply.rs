@@ -151,7 +151,7 @@ enum Form {
 
 /// A response without a body.
 pub(crate) fn empty(status: StatusCode) -> Response<ReplyBody> {
-    with_status(status, ReplyBody::of(Form::Empty, Pieces::new(), None))
+    with_status(status, ReplyBody::new(Form::Empty, Pieces::new(), None))
 }
 
 pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
@@ -160,18 +160,18 @@ pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
     } else {
         text.into_parts().collect()
     };
-    with_status(status, ReplyBody::of(Form::Json, ready, None))
+    with_status(status, ReplyBody::new(Form::Json, ready, None))
 }
 
 pub(crate) fn page(status: StatusCode, html: Bytes) -> Response<ReplyBody> {
-    with_status(status, ReplyBody::of(Form::Page, smallvec![html], None))
+    with_status(status, ReplyBody::new(Form::Page, smallvec![html], None))
 }
 
 /// A response with an event stream: first `events`, then the events of `stream`, if there is one.
 pub(crate) fn events(events: Pieces, stream: Option<EventStream>) -> Response<ReplyBody> {
     with_status(
         StatusCode::OK,
-        ReplyBody::of(
+        ReplyBody::new(
             Form::Events,
             events,
             stream.map(|stream| Stream::Events(Box::new(stream))),
@@ -181,7 +181,7 @@ pub(crate) fn events(events: Pieces, stream: Option<EventStream>) -> Response<Re
 
 /// Another replica's answer; its body follows.
 pub(super) fn passed_on(head: http::response::Parts, body: PassedOn) -> Response<ReplyBody> {
-    let body = ReplyBody::of(
+    let body = ReplyBody::new(
         Form::PassedOn,
         Pieces::new(),
         Some(Stream::PassedOn(Box::new(body))),
@@ -234,7 +234,7 @@ fn with_status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
 }
 
 impl ReplyBody {
-    fn of(form: Form, ready: Pieces, stream: Option<Stream>) -> Self {
+    fn new(form: Form, ready: Pieces, stream: Option<Stream>) -> Self {
         Self {
             form,
             ready: ready.into_iter(),
@@ -379,7 +379,7 @@ impl ReplyBody {
     /// sent or dropped.
     pub(crate) fn listen(&mut self, permit: StreamPermit, identity: &Identity) {
         self.permit = Some(permit);
-        self.validity = ValidityEnd::of(identity, Duration::ZERO);
+        self.validity = ValidityEnd::from_identity(identity, Duration::ZERO);
     }
 }
 

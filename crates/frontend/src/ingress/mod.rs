@@ -78,7 +78,7 @@ impl Origin<'_> {
 
     /// The peer whose share of a limit the message uses.
     pub(crate) fn peer(&self) -> Peer {
-        Peer::of(self.holder.principal(), self.facts.peer_address()).or_user(self.facts.user)
+        Peer::new(self.holder.principal(), self.facts.peer_address()).or_user(self.facts.user)
     }
 }
 
@@ -435,7 +435,7 @@ impl<T: Transport> Receiving<'_, T> {
         operation: &Operation,
     ) -> Result<(Gates, Option<OwnedSemaphorePermit>), Box<Refusal>> {
         let (turn, permit) = self.admit_request(operation).await?;
-        let gates = Gates::of(&self.settings, &self.core, operation, turn);
+        let gates = Gates::new(&self.settings, &self.core, operation, turn);
         Ok((gates, permit))
     }
 

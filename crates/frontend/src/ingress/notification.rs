@@ -81,7 +81,7 @@ fn for_servers(
     }
     let names_any = id.is_some() || token.is_some();
     let request = if names_any {
-        running.named(id.as_ref(), token.as_ref())
+        running.find(id.as_ref(), token.as_ref())
     } else {
         None
     };

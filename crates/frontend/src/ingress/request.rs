@@ -308,7 +308,7 @@ impl<T: Transport> Receiving<'_, T> {
         let own = OwnRequest(&request.method);
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
         let turn = self.admit_in_turn(asked).await?;
-        let recording = Recording::of_listening(&self.settings, &context, request.params.as_ref());
+        let recording = Recording::for_listening(&self.settings, &context, request.params.as_ref());
         let cancellation = self
             .transport
             .running()
@@ -320,7 +320,7 @@ impl<T: Transport> Receiving<'_, T> {
                 cancellation,
                 decision: operation
                     .interest()
-                    .and_then(|it| LastingDecision::of(&self.settings, &context.caller, it)),
+                    .and_then(|it| LastingDecision::new(&self.settings, &context.caller, it)),
                 closing: self.transport.closing().clone(),
             };
             self.subscriptions.open(core, operation, request, terms)
@@ -556,7 +556,7 @@ impl<T: Transport> Receiving<'_, T> {
         // Also without a policy: a reload may add one.
         let may_be_asked =
             method.may_need_input() && can_be_asked(&operation.context().capabilities);
-        let rights = may_be_asked.then(|| Rights::of(&self.core, operation));
+        let rights = may_be_asked.then(|| Rights::new(&self.core, operation));
         let (takes_messages, progress_token) = (
             self.transport.takes_messages(),
             params.meta.progress_token(),
@@ -564,7 +564,7 @@ impl<T: Transport> Receiving<'_, T> {
         let revision = client.revision();
         let filter = NotificationFilter {
             progress_token,
-            logs: LogGate::of(revision, client.log_level()),
+            logs: LogGate::new(revision, client.log_level()),
             revision,
             judges_results: false,
         };
@@ -583,7 +583,7 @@ impl<T: Transport> Receiving<'_, T> {
         let cancellation = Some(client.running.begin_named(&request.id, named));
         call.set_ends(RequestEnds {
             cancellation,
-            validity: RequestValidity::of(&self.origin.identity),
+            validity: RequestValidity::from_identity(&self.origin.identity),
         });
         call.keep_session(session.clone().into_guard());
         if let Some(detached) = self.transport.detached() {
@@ -634,7 +634,7 @@ impl<T: Transport> Receiving<'_, T> {
         };
         let filter = NotificationFilter {
             progress_token: None,
-            logs: LogGate::of(revision, None),
+            logs: LogGate::new(revision, None),
             revision,
             judges_results: false,
         };
@@ -656,7 +656,7 @@ impl<T: Transport> Receiving<'_, T> {
             .map(|running| running.begin(&parsed.request.id));
         RequestEnds {
             cancellation,
-            validity: RequestValidity::of(&self.origin.identity),
+            validity: RequestValidity::from_identity(&self.origin.identity),
         }
     }
 }
@@ -828,7 +828,7 @@ impl ParsedRequest {
     ) -> NotificationFilter {
         NotificationFilter {
             progress_token: self.params.meta.progress_token(),
-            logs: LogGate::of(revision, level),
+            logs: LogGate::new(revision, level),
             revision,
             judges_results,
         }

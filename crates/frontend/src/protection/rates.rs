@@ -150,7 +150,7 @@ struct Called<'a> {
 }
 
 impl<'a> Called<'a> {
-    fn of(subject: &'a dyn Decidable) -> Self {
+    fn new(subject: &'a dyn Decidable) -> Self {
         Self {
             server: subject.server(),
             tool: subject.tool().map(|tool| tool.name),
@@ -203,10 +203,10 @@ impl Rates {
             turn: Turn::default(),
             common: Vec::new(),
         };
-        if Operation::of(asked.subject.method()) == Operation::Free {
+        if Operation::from_method(asked.subject.method()) == Operation::Free {
             return Ok(taking);
         }
-        let called = Called::of(asked.subject);
+        let called = Called::new(asked.subject);
         // Whoever may not use a server must not use up what its users have in common.
         let is_refused = asked.subject.is_refused();
         for limit in self

@@ -80,7 +80,7 @@ impl<'a> Operation<'a> {
                 // No list contains it, so only its server knows which tool it is.
                 None => Self::AnyTool,
             },
-            (method, None) => Self::of(method),
+            (method, None) => Self::from_method(method),
         }
     }
 }
@@ -99,7 +99,7 @@ impl Operation<'static> {
 
 impl Operation<'_> {
     /// The operation of a request with `method`; for a tool call, without the tool.
-    pub(crate) fn of(method: &Method) -> Self {
+    pub(crate) fn from_method(method: &Method) -> Self {
         match method {
             Method::Initialize | Method::Ping | Method::Discover => Self::Free,
             Method::ListTools
@@ -248,15 +248,15 @@ mod tests {
     fn operation_needs_the_scopes_of_its_method_and_tool() {
         let policy = policy();
         for (operation, scopes) in [
-            (Operation::of(&Method::Initialize), ""),
-            (Operation::of(&Method::Ping), ""),
-            (Operation::of(&Method::Discover), ""),
-            (Operation::of(&Method::ListTools), "mcp:read"),
-            (Operation::of(&Method::ReadResource), "mcp:read"),
-            (Operation::of(&Method::GetPrompt), "mcp:read"),
-            (Operation::of(&Method::Complete), "mcp:read"),
-            (Operation::of(&Method::Listen), "mcp:read"),
-            (Operation::of(&Method::TaskResult), "mcp:call"),
+            (Operation::from_method(&Method::Initialize), ""),
+            (Operation::from_method(&Method::Ping), ""),
+            (Operation::from_method(&Method::Discover), ""),
+            (Operation::from_method(&Method::ListTools), "mcp:read"),
+            (Operation::from_method(&Method::ReadResource), "mcp:read"),
+            (Operation::from_method(&Method::GetPrompt), "mcp:read"),
+            (Operation::from_method(&Method::Complete), "mcp:read"),
+            (Operation::from_method(&Method::Listen), "mcp:read"),
+            (Operation::from_method(&Method::TaskResult), "mcp:call"),
             (
                 Operation::of_listening(&Interest {
                     session: true,
@@ -278,19 +278,19 @@ mod tests {
                 }),
                 "mcp:read mcp:call",
             ),
-            (Operation::of(&Method::SetLogLevel), "mcp:read"),
-            (Operation::of(&Method::CancelTask), "mcp:call"),
-            (Operation::of(&Method::UpdateTask), "mcp:call"),
+            (Operation::from_method(&Method::SetLogLevel), "mcp:read"),
+            (Operation::from_method(&Method::CancelTask), "mcp:call"),
+            (Operation::from_method(&Method::UpdateTask), "mcp:call"),
             (
-                Operation::of(&Method::Other("tools/callLater".into())),
+                Operation::from_method(&Method::Other("tools/callLater".into())),
                 "mcp:call files files:delete",
             ),
             (
-                Operation::of(&Method::Other("things/list".into())),
+                Operation::from_method(&Method::Other("things/list".into())),
                 "mcp:call files files:delete",
             ),
             (
-                Operation::of(&Method::Elicit),
+                Operation::from_method(&Method::Elicit),
                 "mcp:call files files:delete",
             ),
             (tool("git", "log"), "mcp:call"),
@@ -311,12 +311,12 @@ mod tests {
     fn method_of_every_known_name_is_free_only_if_it_opens_a_connection() {
         let free: Vec<_> = Method::KNOWN
             .iter()
-            .filter(|name| Operation::of(&Method::from_name(name)) == Operation::Free)
+            .filter(|name| Operation::from_method(&Method::from_name(name)) == Operation::Free)
             .collect();
         assert_eq!(free, [&"initialize", &"ping", &"server/discover"]);
         for name in Method::KNOWN
             .iter()
-            .filter(|name| Operation::of(&Method::from_name(name)) == Operation::Read)
+            .filter(|name| Operation::from_method(&Method::from_name(name)) == Operation::Read)
         {
             let method = Method::from_name(name);
             // Methods unknown to `changes_nothing` belong to extensions, and read.

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn bytes_of_keys_are_those_of_one_key_alone() {
         let named = |text: &str| Some(Box::from(text));
-        let ann = Some(Peer::Principal(Principal::named("keys", "ann")));
+        let ann = Some(Peer::Principal(Principal::new("keys", "ann")));
         let keys = [
             Key::default(),
             Key {

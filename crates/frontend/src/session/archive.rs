@@ -97,7 +97,7 @@ impl SessionArchive {
     }
 
     /// The record of the session with this id.
-    pub(crate) fn of(self: &Arc<Self>, id: &str) -> OnRecord {
+    pub(crate) fn record(self: &Arc<Self>, id: &str) -> OnRecord {
         OnRecord {
             archive: Arc::clone(self),
             name: name_of(id),
@@ -119,7 +119,7 @@ impl SessionArchive {
         run: ProcessRun,
         is_unreachable: bool,
     ) -> TakenOver {
-        let mut on_record = self.of(id);
+        let mut on_record = self.record(id);
         match self
             .records
             .claim(&on_record.name, run, is_unreachable)
@@ -268,7 +268,7 @@ impl OnRecord {
     }
 
     /// The archive and name to ask the store with.
-    pub(crate) fn named(&self) -> (Arc<SessionArchive>, Box<str>) {
+    pub(crate) fn record_key(&self) -> (Arc<SessionArchive>, Box<str>) {
         (Arc::clone(&self.archive), self.name.clone())
     }
 
@@ -400,8 +400,8 @@ mod tests {
             server_sessions: vec![("a\n0".into(), server)],
         };
         let (ann, bob) = (
-            Holder::from(Principal::named("i", "ann")),
-            Holder::from(Principal::named("i", "bob")),
+            Holder::from(Principal::new("i", "ann")),
+            Holder::from(Principal::new("i", "bob")),
         );
         let record = archive.sealed(&session, "name", &ann).unwrap();
         assert!(!record.contains("roots") && !record.contains("at-a-server"));

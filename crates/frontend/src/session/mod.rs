@@ -338,7 +338,7 @@ impl Session {
     ) -> Result<bool, Spent> {
         let size = params.map_or(0, |params| params.bytes().len());
         let bytes = SUBSCRIPTION + 4 * uri.len() + 2 * size.min(KEPT_PARAMS);
-        let memory = self.memory.another(bytes)?;
+        let memory = self.memory.reserve_more(bytes)?;
         Ok(self.core.subscribed.add(context, uri, params, memory))
     }
 
@@ -350,7 +350,7 @@ impl Session {
     /// The resources that the client has subscribed to, as far as a record has room for them.
     pub(crate) fn subscriptions(&self) -> Vec<String> {
         let mut room = MOST_SUBSCRIBED;
-        let uris = self.core.subscribed.of(self.key).into_iter();
+        let uris = self.core.subscribed.resources(self.key).into_iter();
         let fitting = uris.take_while(|uri| {
             let rest = room.checked_sub(uri.len());
             room = rest.unwrap_or_default();
@@ -500,7 +500,7 @@ impl SessionKeeper for Session {
     }
 
     fn keeps(&self) -> Keeping<'_, bool> {
-        let asked = self.on_record.lock().as_ref().map(OnRecord::named);
+        let asked = self.on_record.lock().as_ref().map(OnRecord::record_key);
         Box::pin(async move {
             match asked {
                 Some((archive, name)) => archive.records.is_kept(&name).await == Some(true),
@@ -625,7 +625,7 @@ mod tests {
                 ..ListenCore::refusing().session().archived()
             };
             let session = Arc::new(ListenCore::refusing().session().continuing(archived));
-            session.put_on_record(archive(&records).of("id"));
+            session.put_on_record(archive(&records).record("id"));
             *records.is_away.lock() = is_away;
             assert!(at(&session, "server").is_waiting());
             assert!(session.is_kept().await);

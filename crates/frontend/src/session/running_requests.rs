@@ -22,7 +22,7 @@ enum RequestId<'a> {
 }
 
 impl<'a> RequestId<'a> {
-    fn of(id: &'a Json) -> Self {
+    fn new(id: &'a Json) -> Self {
         match (id.kind(), id.as_str()) {
             (Kind::String, Some(text)) => Self::String(text),
             (Kind::String, None) => Self::Raw(id.as_text()),
@@ -84,10 +84,10 @@ impl RunningRequests {
     /// finished (2025-11-25 and 2026-07-28 cancellation, Behavior Requirements).
     /// The server gets the client's `reason`, if that is a string.
     pub(crate) fn cancel(&self, id: &Json, reason: Option<Json>) {
-        let id = RequestId::of(id);
+        let id = RequestId::new(id);
         let reason = reason.filter(|reason| reason.kind() == Kind::String);
         self.cancel_where(|entry| {
-            let is_meant = RequestId::of(&entry.id) == id;
+            let is_meant = RequestId::new(&entry.id) == id;
             if let (true, Some(request), Some(reason)) = (is_meant, &entry.request, &reason) {
                 // An error means that the client has cancelled it before.
                 let _ = request.cancel_reason.set(reason.detached());
@@ -98,14 +98,14 @@ impl RunningRequests {
 
     /// The session's request with this id and this progress token, as far as given; `None` unless
     /// there is exactly one.
-    pub(crate) fn named(
+    pub(crate) fn find(
         &self,
         id: Option<&Json>,
         token: Option<&Json>,
     ) -> Option<Arc<SessionRequest>> {
         let is_same = |own: Option<&Json>, given: Option<&Json>| {
             given.is_none_or(|given| {
-                own.is_some_and(|own| RequestId::of(own) == RequestId::of(given))
+                own.is_some_and(|own| RequestId::new(own) == RequestId::new(given))
             })
         };
         let requests = self.0.lock();
@@ -165,18 +165,18 @@ mod tests {
     fn request_ids_are_compared_by_value() {
         let id = Json::literal;
         assert_eq!(
-            RequestId::of(&id(r#""a""#)),
-            RequestId::of(&id(r#""\u0061""#))
+            RequestId::new(&id(r#""a""#)),
+            RequestId::new(&id(r#""\u0061""#))
         );
-        assert_ne!(RequestId::of(&id("1")), RequestId::of(&id(r#""1""#)));
-        assert_eq!(RequestId::of(&id("-0")), RequestId::of(&id("0")));
+        assert_ne!(RequestId::new(&id("1")), RequestId::new(&id(r#""1""#)));
+        assert_eq!(RequestId::new(&id("-0")), RequestId::new(&id("0")));
         assert_eq!(
-            RequestId::of(&id(r#""\ud800""#)),
-            RequestId::of(&id(r#""\ud800""#))
+            RequestId::new(&id(r#""\ud800""#)),
+            RequestId::new(&id(r#""\ud800""#))
         );
         assert_ne!(
-            RequestId::of(&id(r#""\ud800""#)),
-            RequestId::of(&id(r#""\ud801""#))
+            RequestId::new(&id(r#""\ud800""#)),
+            RequestId::new(&id(r#""\ud801""#))
         );
     }
 
@@ -206,7 +206,7 @@ mod tests {
         let _unnamed = running.begin(&Json::literal("3"));
         let named = |id: Option<&'static str>, token: Option<&'static str>| {
             let (id, token) = (id.map(Json::literal), token.map(Json::literal));
-            let found = running.named(id.as_ref(), token.as_ref())?;
+            let found = running.find(id.as_ref(), token.as_ref())?;
             Some(if Arc::ptr_eq(&found, &first) { 1 } else { 2 })
         };
         assert_eq!(

@@ -68,7 +68,7 @@ impl ListenCore {
     }
 
     pub(crate) fn session_of(&self, principal: Principal) -> Session {
-        let peer = Peer::of(&principal, None);
+        let peer = Peer::new(&principal, None);
         self.session_for(principal, peer)
     }
 
@@ -214,7 +214,7 @@ pub(crate) fn on_record(records: &Arc<Records>) -> Arc<Session> {
             .session()
             .keeping(ServerSessions::default()),
     );
-    session.put_on_record(archive(records).of("id"));
+    session.put_on_record(archive(records).record("id"));
     session
 }
 

@@ -262,7 +262,7 @@ async fn listen_until_accepted(
 /// The text to send for `notification`; `None` if a legacy client must not get it here.
 fn translate(notification: Notification, session: &Session) -> Option<Json> {
     let revision = session.revision();
-    let logs = LogGate::of(revision, session.log_level());
+    let logs = LogGate::new(revision, session.log_level());
     match notification.method {
         // These belong to a request, which is unknown here.
         Method::Progress | Method::Cancelled => None,

@@ -108,7 +108,7 @@ impl StreamReader {
 
     /// Makes the reader of a GET stream end when `shutdown` is cancelled; the stream would
     /// otherwise last as long as its client wants.
-    pub(crate) fn until(mut self, shutdown: &CancellationToken) -> Self {
+    pub(crate) fn end_on(mut self, shutdown: &CancellationToken) -> Self {
         self.until = Some(Box::pin(shutdown.clone().cancelled_owned()));
         self
     }

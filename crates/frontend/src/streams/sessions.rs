@@ -316,7 +316,7 @@ fn make_space_within(
         return Ok(None);
     }
     let idle = table
-        .of(peer)
+        .share_entries(peer)
         .filter_map(|(id, entry)| Some((entry.0.session.idle_since()?, id.clone())));
     let (_, id) = idle.min().ok_or(OpenError::Full { limit })?;
     Ok(table.remove(&id))

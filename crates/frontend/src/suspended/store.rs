@@ -106,7 +106,7 @@ impl SuspendedEntries {
     }
 
     /// Whether the call has an entry, so it has not ended.
-    pub(super) fn has(&self, id: &SuspendedId) -> bool {
+    pub(super) fn contains(&self, id: &SuspendedId) -> bool {
         self.table.lock().get(id).is_some()
     }
 

@@ -250,7 +250,7 @@ impl SuspendedCalls {
             .get(&state.id)
             .map(|waiting| Arc::clone(&waiting.decided));
         let Some(decided) = known else {
-            let is_running = self.store.has(&state.id);
+            let is_running = self.store.contains(&state.id);
             return Err(if is_running { replayed() } else { expired() });
         };
         Ok(Found::Suspended(Box::new(WaitingCall {
@@ -303,7 +303,7 @@ impl SuspendedCalls {
         let is_alone = holder.principal().is_anonymous();
         let Some(state) = Some(&response)
             .filter(|_| !is_alone)
-            .and_then(InputRequired::of)
+            .and_then(InputRequired::from_response)
             .and_then(|it| it.state)
         else {
             return response;

@@ -28,7 +28,7 @@ pub(super) fn final_response(
         None
     };
     if let Some(error) = error.filter(|error| elicitations(error).is_some()) {
-        match MissingCapability::of(call.capabilities(), ClientCapability::ElicitationByUrl) {
+        match MissingCapability::check(call.capabilities(), ClientCapability::ElicitationByUrl) {
             Some(missing) => call.note_missing(missing),
             None => {
                 let state = UrlElicitation {
@@ -119,7 +119,7 @@ fn elicitations(error: &Json) -> Option<Vec<(String, Json)>> {
     let all: Vec<Json> = list.items().collect();
     let by_url = |params: &Json| {
         params.is_object()
-            && ClientCapability::of(&Method::Elicit, Some(params))
+            && ClientCapability::for_request(&Method::Elicit, Some(params))
                 == Some(ClientCapability::ElicitationByUrl)
     };
     let usable = !all.is_empty() && all.iter().all(by_url);

@@ -227,9 +227,11 @@ impl TestCore {
             "ask-and-be-refused" => {
                 let answered = ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await;
                 self.release.acquire().await.unwrap().forget();
-                let missing =
-                    MissingCapability::of(&call.context.capabilities, ClientCapability::Sampling)
-                        .unwrap();
+                let missing = MissingCapability::check(
+                    &call.context.capabilities,
+                    ClientCapability::Sampling,
+                )
+                .unwrap();
                 call.messages.send(ServerMessage::Refused(missing)).await;
                 drop(answered);
                 return body(&arguments);

@@ -17,7 +17,7 @@ const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}}"#;
 
 fn named(name: &str) -> Principal {
-    Principal::named("test", name)
+    Principal::new("test", name)
 }
 
 async fn server() -> Server {

@@ -54,7 +54,7 @@ impl Authenticate for ByToken {
                         credentials.endpoint
                     );
                     Ok(Arc::new(Identity {
-                        principal: Principal::named("test", name),
+                        principal: Principal::new("test", name),
                         source: Source::Token,
                         scopes: Scopes::parse(&scopes.replace(',', " ")),
                         endpoints,

@@ -28,7 +28,7 @@ impl Tokens {
         };
         let expires = Some(SystemTime::now() + left);
         let new = || Identity {
-            principal: Principal::named("test", name),
+            principal: Principal::new("test", name),
             name: name.into(),
             source: Source::Token,
             validity: Validity {

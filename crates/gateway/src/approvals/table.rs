@@ -266,7 +266,7 @@ impl Approvals {
         let mut entries = self.entries();
         let entry = entries.get_mut(id).ok_or(NotDecided::Unknown)?;
         let now = Instant::now();
-        entry.shown(id, now).check(approver, is_approved)?;
+        entry.question(id, now).check(approver, is_approved)?;
         let name = Arc::clone(&approver.name);
         entry.expires = now + self.0.limits.lifetime;
         entry.status = if is_approved {
@@ -274,7 +274,7 @@ impl Approvals {
         } else {
             Status::Refused(name)
         };
-        let shown = entry.shown(id, now);
+        let shown = entry.question(id, now);
         if let Some(waiter) = entry.waiter.take() {
             // An error means that the call no longer waits.
             let _ = waiter.send(());
@@ -307,7 +307,7 @@ impl Approvals {
         let (entries, now) = (self.entries(), Instant::now());
         let mut all: Vec<_> = entries
             .iter()
-            .map(|(id, entry)| entry.shown(id, now))
+            .map(|(id, entry)| entry.question(id, now))
             .collect();
         all.sort_by_key(|question| question.asked);
         all
@@ -379,7 +379,7 @@ impl Entry {
             .is_some_and(|waiter| !waiter.is_closed())
     }
 
-    fn shown(&self, id: &str, now: Instant) -> OpenQuestion {
+    fn question(&self, id: &str, now: Instant) -> OpenQuestion {
         OpenQuestion {
             id: id.to_owned(),
             call: self.call.clone(),

@@ -17,7 +17,7 @@ const LIMITS: ApprovalLimits = ApprovalLimits {
 
 fn call(principal: &str, arguments: &str) -> CallToApprove {
     CallToApprove {
-        principal: Principal::named("keys", principal),
+        principal: Principal::new("keys", principal),
         endpoint: "/mcp".into(),
         server: "files".into(),
         tool: "delete".into(),
@@ -50,7 +50,7 @@ async fn waiting(approvals: &Approvals, call: CallToApprove) -> Waiting {
 fn approver(name: &str) -> Approver {
     Approver {
         name: name.into(),
-        principal: Some(Principal::named("keys", name)),
+        principal: Some(Principal::new("keys", name)),
         comparable: vec![vec!["keys".into()]],
     }
 }
@@ -253,7 +253,7 @@ async fn rule_for_another_person_takes_nobody_who_may_be_the_caller() {
         ..approver("not signed in")
     };
     let at = |issuer, name| Approver {
-        principal: Some(Principal::named(issuer, name)),
+        principal: Some(Principal::new(issuer, name)),
         ..approver(name)
     };
     for (id, one) in [
@@ -293,7 +293,7 @@ async fn subjects_are_two_people_only_at_methods_that_can_be_compared() {
         ("fanlight:certificate", "fanlight:certificate", "key", false),
     ] {
         let call = CallToApprove {
-            principal: Principal::named(caller, "pairwise-ann"),
+            principal: Principal::new(caller, "pairwise-ann"),
             ..call("ann", "a")
         };
         let approvals = Approvals::new(LIMITS);
@@ -302,7 +302,7 @@ async fn subjects_are_two_people_only_at_methods_that_can_be_compared() {
             other => panic!("{other:?}"),
         };
         let of = |subject| Approver {
-            principal: Some(Principal::named(approver_at, subject)),
+            principal: Some(Principal::new(approver_at, subject)),
             comparable: sets
                 .split(';')
                 .map(|set| set.split(' ').map(str::to_owned).collect())

@@ -219,7 +219,7 @@ impl Announcer {
             let since = told.get(&context.session());
             let is_new = since.is_some_and(|since| last < Some(*since));
             is_new && !hearing.reader.as_ref().is_some_and(has_own) && {
-                let view = View::of(Arc::clone(topology), context);
+                let view = View::for_client(Arc::clone(topology), context);
                 view.shows(backend) && view.passes_all_of(backend)
             }
         };
@@ -247,7 +247,8 @@ impl Announcer {
         backend: BackendId,
     ) {
         let mut endpoints = self.endpoints();
-        endpoints.retain(|endpoint| View::at(Arc::clone(topology), endpoint).shows(backend));
+        endpoints
+            .retain(|endpoint| View::for_endpoint(Arc::clone(topology), endpoint).shows(backend));
         let audience = endpoints.into_iter().map(|at| (at, audience.clone()));
         self.announce(change, settle_time(), audience);
     }

@@ -37,7 +37,7 @@ impl Demand {
 
     /// Records that a list of a server was read, and whether it has a lifetime.
     pub(super) fn read(&self, backend: BackendId, kind: ListKind, is_timed: bool) {
-        self.of(backend).send_if_modified(|untimed| {
+        self.untimed(backend).send_if_modified(|untimed| {
             if is_timed {
                 untimed.remove(&kind)
             } else {
@@ -67,7 +67,8 @@ impl Demand {
     }
 
     async fn becomes(&self, backend: BackendId, wanted: bool) {
-        let (mut clients, mut untimed) = (self.clients.subscribe(), self.of(backend).subscribe());
+        let (mut clients, mut untimed) =
+            (self.clients.subscribe(), self.untimed(backend).subscribe());
         loop {
             if (*clients.borrow_and_update() || !untimed.borrow_and_update().is_empty()) == wanted {
                 return;
@@ -81,7 +82,7 @@ impl Demand {
         }
     }
 
-    fn of(&self, backend: BackendId) -> Untimed {
+    fn untimed(&self, backend: BackendId) -> Untimed {
         self.untimed.lock().entry(backend).or_default().clone()
     }
 }

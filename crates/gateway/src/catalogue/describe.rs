@@ -161,7 +161,7 @@ fn served(view: &View, capabilities: &Json) -> Json {
     if view.has_filters()
         && let Some(known) = capabilities.get("extensions").filter(Json::is_object)
     {
-        let known = extensions::known(&known, !view.shows_none(Filtered::Resources));
+        let known = extensions::retain_known(&known, !view.shows_none(Filtered::Resources));
         extensions.member("extensions", &known);
     }
     let extensions = extensions.finish();
@@ -176,7 +176,7 @@ fn served(view: &View, capabilities: &Json) -> Json {
 }
 
 /// The description of a topology's only server, if it is not transparent.
-pub(crate) fn only(server: &Member, description: ServerDescription) -> Json {
+pub(crate) fn describe_only(server: &Member, description: ServerDescription) -> Json {
     with_changes_promised(&admitted(server, description))
 }
 

@@ -57,7 +57,7 @@ impl LeanList {
         let (examples, manifest) = fit_manifest(list, &groups, most);
         let own = own_tools(&names, &manifest);
         Some(Self {
-            listed: Arc::new(shown.only(list, own.to_vec(), is_always)),
+            listed: Arc::new(shown.filter(list, own.to_vec(), is_always)),
             names,
             own,
             groups,
@@ -303,7 +303,7 @@ fn own_tools([find, call]: &[String; 2], manifest: &str) -> [Json; 2] {
 
 impl Shown {
     /// The part with only the entries for which `keep` is true, and with tools of Fanlight.
-    fn only(&self, list: &ListView, own: Vec<Json>, keep: impl Fn(&Entry) -> bool) -> Self {
+    fn filter(&self, list: &ListView, own: Vec<Json>, keep: impl Fn(&Entry) -> bool) -> Self {
         let is_kept = |position: &&u32| {
             let entry = list.whole().entries.get(**position as usize);
             entry.is_some_and(&keep)
@@ -331,7 +331,7 @@ impl Shown {
 impl ListView {
     /// The lean form of a list of tools; `None` while the list is short enough.
     pub(crate) fn lean(&self, rules: &LeanRules) -> Option<&LeanList> {
-        let shown = self.shown()?;
+        let shown = self.visible()?;
         let new = || LeanList::new(self, shown, rules).map(Box::new);
         shown.lean.get_or_init(new).as_deref()
     }
@@ -362,7 +362,7 @@ impl ListView {
                 name: entry.name()?,
                 server: self.backend_of(entry).to_owned(),
                 score,
-                why: index.why(&scope, query, tool),
+                why: index.explain(&scope, query, tool),
             })
         });
         described.collect()

@@ -22,7 +22,7 @@ use crate::uri_places as places;
 
 /// Reads one server's list with requests in `context`, or from the pages of an earlier run. A failure
 /// loses no page that was read before it.
-pub(super) async fn one(
+pub(super) async fn read_server(
     kind: ListKind,
     (backend, kept): (&dyn BackendClient, Option<&KeptPages>),
     wait: Wait,

@@ -171,7 +171,7 @@ mod tests {
             one: 1000,
             all: 1000,
         };
-        let [ann, bob] = ["ann", "bob"].map(|name| Reader::from(Principal::named("issuer", name)));
+        let [ann, bob] = ["ann", "bob"].map(|name| Reader::from(Principal::new("issuer", name)));
         let mut lists = [&ann, &ann, &bob].map(|reader| memory.reserve(reader));
         assert_eq!(lists[0].grow(40, limits), Ok(()));
         assert_eq!(

@@ -146,7 +146,7 @@ impl Snapshot {
         let collisions = view::collisions_json(Some(kind), &snapshot.collisions);
         let invalid = view::invalid_json(snapshot.invalid.iter());
         let more = [collisions, invalid];
-        snapshot.rest = view::rest(kind.member(), snapshot.contributions(), more);
+        snapshot.rest = view::merge_rest(kind.member(), snapshot.contributions(), more);
         snapshot.views = std::iter::repeat_with(OnceLock::new)
             .take(topology.endpoints.len())
             .collect();
@@ -163,7 +163,7 @@ impl Snapshot {
             entry.needs = entry
                 .original
                 .as_ref()
-                .and_then(|key| needs.of(key))
+                .and_then(|key| needs.extension(key))
                 .cloned();
             self.needed.extend(
                 entry
@@ -256,7 +256,7 @@ impl Snapshot {
         let rewriting = name
             .as_ref()
             .filter(|_| kind == ListKind::Tools)
-            .and_then(|name| member.rewritings.of(name));
+            .and_then(|name| member.rewritings.find(name));
         let (element, range) = match rewriting {
             Some(rewriting) => {
                 rewritten = rewritten.and(rewriting.changes());

@@ -46,7 +46,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use crate::search::WordMatch;
-pub(crate) use describe::{all as describe_all, as_shown, only as describe_only};
+pub(crate) use describe::{all as describe_all, as_shown, describe_only};
 pub use lean::FoundTool;
 pub(crate) use lean::{OWN_PREFIX, OWN_TOOLS, own_name, own_tool};
 pub(crate) use load::{answered, cut_off};
@@ -184,19 +184,19 @@ impl Catalogues {
         let kinds = ListKind::ALL.into_iter();
         kinds
             .filter(move |kind| kind.change() == change)
-            .map(|kind| self.of(kind))
+            .map(|kind| self.common(kind))
     }
 
     /// The common list, which Fanlight reads for itself.
-    pub(crate) fn of(&self, kind: ListKind) -> &Arc<Catalogue> {
+    pub(crate) fn common(&self, kind: ListKind) -> &Arc<Catalogue> {
         of_kind(&self.all, kind)
     }
 
     /// The list that `reader` sees: its own, or the common list for clients without authentication.
     pub(crate) fn seen_by(&self, kind: ListKind, reader: Option<&Reader>) -> Arc<Catalogue> {
         match reader {
-            None => Arc::clone(self.of(kind)),
-            Some(reader) => self.own.of(reader, kind, &self.all),
+            None => Arc::clone(self.common(kind)),
+            Some(reader) => self.own.catalogue(reader, kind, &self.all),
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) struct ListReading<'a> {
 impl Needs {
     /// Updates the needs after another reading. The server must have announced no change between
     /// the two.
-    pub(super) fn after(
+    pub(super) fn update(
         &self,
         kind: ListKind,
         before: ListReading<'_>,
@@ -59,7 +59,7 @@ impl Needs {
     }
 
     /// The extension that a client needs to see the entry with this key.
-    pub(super) fn of(&self, key: &Json) -> Option<&Arc<str>> {
+    pub(super) fn extension(&self, key: &Json) -> Option<&Arc<str>> {
         if self.0.is_empty() {
             None
         } else {
@@ -137,7 +137,9 @@ mod tests {
     }
 
     fn need(needs: &Needs, name: &str) -> Option<String> {
-        needs.of(&Json::string(name)).map(ToString::to_string)
+        needs
+            .extension(&Json::string(name))
+            .map(ToString::to_string)
     }
 
     #[test]
@@ -149,7 +151,7 @@ mod tests {
         );
         let (few, many) = (list(Outcome::Ok, &["a"]), list(Outcome::Ok, &["a", "b"]));
         let reading = |declared, list| ListReading { declared, list };
-        let after = |needs: &Needs, before, now| needs.after(ListKind::Tools, before, now);
+        let after = |needs: &Needs, before, now| needs.update(ListKind::Tools, before, now);
         let learnt = after(
             &Needs::default(),
             reading(&without, &few),
@@ -185,7 +187,7 @@ mod tests {
         let learnt = |before: (&Json, &Contribution), now: (&Json, &Contribution)| {
             let [before, now] =
                 [before, now].map(|(declared, list)| ListReading { declared, list });
-            Needs::default().after(ListKind::Tools, before, now)
+            Needs::default().update(ListKind::Tools, before, now)
         };
         assert!(
             learnt((&without, &few), (&two, &many)).is_empty(),

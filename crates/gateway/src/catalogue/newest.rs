@@ -238,7 +238,7 @@ fn changed_at(
     let whole = |snapshot| ListView::new(Arc::clone(snapshot), &everything);
     let is_same_whole = whole(previous).offers_the_same(&whole(new));
     let has_changed = |endpoint: &&Endpoint| {
-        let view = View::at(Arc::clone(topology), endpoint).read_by(reader);
+        let view = View::for_endpoint(Arc::clone(topology), endpoint).read_by(reader);
         let now = ListView::new(Arc::clone(new), &view);
         if is_same_whole && is_same_topology {
             return false;
@@ -246,7 +246,7 @@ fn changed_at(
         let before = match is_same_topology {
             true => Some(ListView::new(Arc::clone(previous), &view)),
             // The endpoint's rules may have changed.
-            false => ListView::kept(previous, endpoint),
+            false => ListView::from_kept(previous, endpoint),
         };
         before.is_none_or(|before| !before.offers_the_same(&now))
     };

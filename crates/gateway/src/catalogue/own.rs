@@ -85,7 +85,7 @@ impl OwnLists {
     }
 
     /// The list of a principal, made if there is none. `all` are the common catalogues.
-    pub(super) fn of(
+    pub(super) fn catalogue(
         &self,
         reader: &Reader,
         kind: ListKind,

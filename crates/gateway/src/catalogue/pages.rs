@@ -159,7 +159,7 @@ mod tests {
         let pages = Pages::default();
         let page = |name: &str| {
             let key = Key {
-                holder: Some(Principal::named("issuer", name).into()),
+                holder: Some(Principal::new("issuer", name).into()),
                 ..Key::default()
             };
             pages

@@ -230,7 +230,7 @@ impl Part {
                 declared: &loaded.declared,
                 list: &loaded.contribution,
             });
-            loaded.needs = last.needs.after(kind, before, now);
+            loaded.needs = last.needs.update(kind, before, now);
         }
     }
 

@@ -223,7 +223,7 @@ impl Catalogue {
             None => CallContext::for_lists_with(declared, trace),
             Some(own) => CallContext::for_lists_of(own.reader.principal(), declared, trace),
         };
-        load::one(self.kind, source, wait, limits, self.reserve(), context).await
+        load::read_server(self.kind, source, wait, limits, self.reserve(), context).await
     }
 
     /// The list kept from an earlier run, if it can be used.
@@ -237,7 +237,7 @@ impl Catalogue {
             pages,
             declared,
             read,
-        } = source.store.as_ref()?.kept(self.kind)?;
+        } = source.store.as_ref()?.load(self.kind)?;
         if !covers(&declared, &self.capabilities.current()) {
             return None;
         }

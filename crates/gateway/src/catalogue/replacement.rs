@@ -108,7 +108,7 @@ impl Catalogue {
         };
         // Computes now what each endpoint shows by the old rules, for the comparison later.
         for endpoint in self.announcer.endpoints() {
-            drop(self.newest_in(&View::at(Arc::clone(old), &endpoint)));
+            drop(self.newest_in(&View::for_endpoint(Arc::clone(old), &endpoint)));
         }
         self.with(|state| {
             state.differs = Differing {

@@ -24,13 +24,13 @@ pub(super) fn mentioned(
         return HashMap::new();
     }
     let is_mentioned =
-        |name: &str| member.naming.bare(name) != name || member.rewritings.of(name).is_some();
-    named(kind, list)
+        |name: &str| member.naming.bare(name) != name || member.rewritings.find(name).is_some();
+    named_entries(kind, list)
         .filter(|(name, _)| is_mentioned(name))
         .collect()
 }
 
-fn named(kind: ListKind, list: &Contribution) -> impl Iterator<Item = (String, Json)> + '_ {
+fn named_entries(kind: ListKind, list: &Contribution) -> impl Iterator<Item = (String, Json)> + '_ {
     list.results
         .iter()
         .filter_map(move |result| result.get(kind.member()))
@@ -69,7 +69,7 @@ pub(super) fn unknown(
         .collect();
     if kind == ListKind::Tools {
         for tool in member.rewritings.tools() {
-            let Some(rewriting) = member.rewritings.of(tool) else {
+            let Some(rewriting) = member.rewritings.find(tool) else {
                 continue;
             };
             match mentioned.get(tool) {

@@ -88,11 +88,11 @@ impl Catalogue {
     }
 
     /// The newest trusted snapshot; a new one if there is none.
-    pub(crate) async fn known(self: &Arc<Self>, view: &View, trace: &Parent) -> ListView {
+    pub(crate) async fn newest_view(self: &Arc<Self>, view: &View, trace: &Parent) -> ListView {
         self.newest_or_first(view, trace).await.0
     }
 
-    /// Like [`Catalogue::known`]; also returns whether no server was asked.
+    /// Like [`Catalogue::newest_view`]; also returns whether no server was asked.
     pub(crate) async fn newest_or_first(
         self: &Arc<Self>,
         view: &View,

@@ -296,7 +296,7 @@ impl Snapshot {
         ];
         let present = kinds.into_iter().filter(|(found, _)| !found.is_empty());
         present
-            .map(|(found, what)| (found.len(), named(&found), what))
+            .map(|(found, what)| (found.len(), list_collisions(&found), what))
             .collect()
     }
 }
@@ -329,7 +329,7 @@ impl Entry {
 }
 
 /// Lists some of `collisions` with the servers that claim them.
-fn named(collisions: &[&Collision]) -> String {
+fn list_collisions(collisions: &[&Collision]) -> String {
     let some = collisions
         .iter()
         .take(NAMED)

@@ -112,7 +112,7 @@ impl Shown {
             let shows_it = |kind| shows(view, kind, &found.entry);
             view.shows(found.entry.backend) && whole.kind.is_some_and(shows_it)
         });
-        shown.rest = rest(
+        shown.rest = merge_rest(
             kind,
             contributions.iter().copied(),
             [
@@ -166,7 +166,7 @@ fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
 }
 
 /// Merges the members of a list other than its entries.
-pub(super) fn rest<'a>(
+pub(super) fn merge_rest<'a>(
     member: &str,
     contributions: impl IntoIterator<Item = &'a Contribution, IntoIter: Clone>,
     [collisions, invalid]: [Option<Json>; 2],
@@ -242,7 +242,7 @@ impl ListView {
     }
 
     /// The list as `endpoint` showed it by the rules of its time, if that was computed then.
-    pub(super) fn kept(whole: &Arc<Snapshot>, endpoint: &Endpoint) -> Option<Self> {
+    pub(super) fn from_kept(whole: &Arc<Snapshot>, endpoint: &Endpoint) -> Option<Self> {
         let shown = match whole
             .endpoints
             .as_ref()
@@ -263,7 +263,7 @@ impl ListView {
     }
 
     /// The visible part; `None` if everything is shown.
-    pub(super) fn shown(&self) -> Option<&Shown> {
+    pub(super) fn visible(&self) -> Option<&Shown> {
         self.shown.as_deref()
     }
 
@@ -300,10 +300,10 @@ impl ListView {
     }
 
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = &Entry> {
-        range.filter_map(|at| self.at(at))
+        range.filter_map(|at| self.entry(at))
     }
 
-    fn at(&self, at: usize) -> Option<&Entry> {
+    fn entry(&self, at: usize) -> Option<&Entry> {
         match &self.shown {
             None => self.whole.entries.get(at),
             Some(shown) => self
@@ -397,7 +397,7 @@ impl ListView {
     }
 
     /// The entry as its server listed it.
-    pub fn given(&self, entry: &Entry) -> Option<Json> {
+    pub fn original(&self, entry: &Entry) -> Option<Json> {
         let (kind, original) = (self.whole.kind?, entry.original.as_ref()?.as_str()?);
         let part = self
             .whole

@@ -86,7 +86,7 @@ impl ListWatcher {
     }
 
     /// The newest snapshot as a view shows it; read first if there is none.
-    pub(crate) async fn known(
+    pub(crate) async fn newest_view(
         self: &Arc<Self>,
         kind: ListKind,
         view: &View,
@@ -95,7 +95,7 @@ impl ListWatcher {
         self.begin();
         self.catalogues
             .seen_by(kind, view.reader())
-            .known(view, trace)
+            .newest_view(view, trace)
             .await
     }
 
@@ -129,7 +129,7 @@ impl ListWatcher {
         notification: &Notification,
         session: Option<SessionKey>,
     ) {
-        let change = Change::of(&notification.method);
+        let change = Change::from_method(&notification.method);
         if let Some(change) = change.filter(|_| !notification.is_own) {
             self.add_pending((change, backend), Some((session, Instant::now())));
         }
@@ -169,7 +169,7 @@ impl ListWatcher {
     fn pass_on(&self, backend: BackendId, notification: &Notification) {
         let topology = self.topology();
         self.announcer.pass_on(backend, notification, |endpoint| {
-            let view = View::at(Arc::clone(&topology), endpoint);
+            let view = View::for_endpoint(Arc::clone(&topology), endpoint);
             view.shows(backend) && !view.has_filters()
         });
     }
@@ -300,7 +300,7 @@ impl ListWatcher {
         .await;
         if change == Change::Resources {
             for kind in [ListKind::Skills, ListKind::Tools] {
-                self.catalogues.of(kind).reconsider_claims(&topology);
+                self.catalogues.common(kind).reconsider_claims(&topology);
             }
         }
         let mut lists = self.catalogues.changed_by(change);
@@ -389,10 +389,11 @@ impl ListWatcher {
             let made = client.connection_made(last).await;
             last = Some(made);
             let topology = self.topology();
-            join_all(
-                ListKind::ALL
-                    .map(|kind| self.catalogues.of(kind).compare(&topology, backend, made)),
-            )
+            join_all(ListKind::ALL.map(|kind| {
+                self.catalogues
+                    .common(kind)
+                    .compare(&topology, backend, made)
+            }))
             .await;
         }
     }

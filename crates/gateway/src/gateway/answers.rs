@@ -87,7 +87,7 @@ pub(super) fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMe
             return Some(message);
         };
         let is_shown = match &notification.method {
-            method if Change::of(method).is_some() => false,
+            method if Change::from_method(method).is_some() => false,
             // The channel does not tell which server sent it, so the view must permit it for every
             // server.
             Method::ResourceUpdated => {

@@ -35,7 +35,7 @@ impl Gateway {
             .seen_by(ListKind::Tools, operation.view.reader());
         let list = match tools.trusted(&operation.view) {
             Some(list) => list,
-            None => tools.known(&operation.view, &context.trace).await,
+            None => tools.newest_view(&operation.view, &context.trace).await,
         };
         let Some(lean) = list.lean(rules) else { return };
         let Some((own, schema)) = lean.own_tool(&name) else {

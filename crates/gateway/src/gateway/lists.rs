@@ -122,7 +122,7 @@ impl Gateway {
     pub async fn catalogue(&self, kind: ListKind, endpoint: &Endpoint) -> ListView {
         self.lists
             .catalogues
-            .of(kind)
+            .common(kind)
             .refresh(&self.view(endpoint))
             .await
     }
@@ -136,7 +136,7 @@ impl Gateway {
         }
         self.lists
             .catalogues
-            .of(kind)
+            .common(kind)
             .current(&view, &Parent::default())
             .await
             .list
@@ -170,7 +170,7 @@ impl Gateway {
             .catalogues
             .seen_by(ListKind::Tools, view.reader());
         let from_all = async {
-            let known = tools.known(view, trace).await;
+            let known = tools.newest_view(view, trace).await;
             if let Some(tool) = known.find(name) {
                 return listed(tool);
             }

@@ -148,12 +148,12 @@ impl Gateway {
 
     /// The view of a client.
     fn view_of(&self, client: &CallContext) -> View {
-        View::of(self.topology.load(), client)
+        View::for_client(self.topology.load(), client)
     }
 
     /// The view of an endpoint, for everything that is the same for all its clients.
     fn view(&self, endpoint: &Endpoint) -> View {
-        View::at(self.topology.load(), endpoint)
+        View::for_endpoint(self.topology.load(), endpoint)
     }
 
     /// Passes a request to the only server.
@@ -231,7 +231,7 @@ impl Gateway {
         target: &mut FoundTarget,
         call: Call,
     ) -> Result<Response, RpcError> {
-        if let Some(kind) = ListKind::of(&call.method) {
+        if let Some(kind) = ListKind::from_method(&call.method) {
             return self.list(view, kind, &call).await;
         }
         if target.is_none() {
@@ -447,14 +447,14 @@ impl Gateway {
 
     /// The endpoint at this path of an HTTP request; `None` if there is none.
     pub fn endpoint(&self, path: &str) -> Option<Endpoint> {
-        self.topology.load().endpoints.at(path)
+        self.topology.load().endpoints.find(path)
     }
 
     /// Whether another replica can continue sessions at this endpoint. It cannot if one of the
     /// servers is a process on this machine, which would have the session's state.
     #[must_use]
     pub fn sessions_may_move(&self, endpoint: &Endpoint) -> bool {
-        let view = View::at(self.topology.load(), endpoint);
+        let view = View::for_endpoint(self.topology.load(), endpoint);
         let is_remote = |client: &Arc<dyn BackendClient>| client.status().transport != "stdio";
         view.backends().all(|member| {
             is_remote(&member.client)
@@ -543,7 +543,7 @@ fn note_target(context: &CallContext, method: &Method, params: Option<&Json>, ba
     noted.about.get_or_init(|| About {
         server: Some(backend.name().into()),
         item: params
-            .and_then(|params| operation::named(method, params))
+            .and_then(|params| operation::find_item(method, params))
             .map(|(_, name)| name.into()),
         canary: backend
             .canary_of(&context.caller)

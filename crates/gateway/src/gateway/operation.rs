@@ -156,7 +156,7 @@ impl Gateway {
         }
         if permits_all {
             operation.verdict = operation.verdict_on_all();
-            told(&operation.request.context, operation.verdict.as_ref());
+            note_verdict(&operation.request.context, operation.verdict.as_ref());
         }
         if is_noted {
             self.note_subject(&operation);
@@ -193,7 +193,7 @@ impl Gateway {
         method: &Method,
         params: Option<&Json>,
     ) {
-        let Some((kind, name)) = params.and_then(|params| named(method, params)) else {
+        let Some((kind, name)) = params.and_then(|params| find_item(method, params)) else {
             return;
         };
         let everything = View::everything_for(view.topology(), view.reader());
@@ -208,7 +208,7 @@ impl Gateway {
             Some((member.id, original))
         };
         let only = || {
-            let only = everything.only()?;
+            let only = everything.only_server()?;
             Some((only.id, only.naming.original(&name)?.to_owned()))
         };
         let list = self.newest_list(&everything, kind);
@@ -282,12 +282,12 @@ impl Gateway {
             Some(Ok(Target::One(routed))) => routed,
             Some(Err(_)) => {
                 *verdict = self.hidden(view, request, action);
-                told(&request.context, verdict.as_ref());
+                note_verdict(&request.context, verdict.as_ref());
                 return;
             }
             _ => return,
         };
-        let Some((kind, name)) = named(&request.method, &routed.params) else {
+        let Some((kind, name)) = find_item(&request.method, &routed.params) else {
             return;
         };
         let definition =
@@ -305,11 +305,11 @@ impl Gateway {
         let visible = request
             .params
             .as_ref()
-            .and_then(|params| named(&request.method, params));
+            .and_then(|params| find_item(&request.method, params));
         let (_, visible) = visible.unwrap_or((kind, String::new()));
         let refused = refusal(kind, &visible, &decided);
         *verdict = Some(decided.unwrap_or_else(|_| Verdict::of_nothing(PolicyOutcome::Denied)));
-        told(&request.context, verdict.as_ref());
+        note_verdict(&request.context, verdict.as_ref());
         if let Some(error) = refused {
             *target = Some(Box::new(Err(error)));
         }
@@ -317,7 +317,7 @@ impl Gateway {
 
     /// The verdict about an entry that is hidden from the client, if a list has it.
     fn hidden(&self, view: &View, request: &Unresolved, action: PolicyAction) -> Option<Verdict> {
-        let (kind, name) = named(&request.method, request.params.as_ref()?)?;
+        let (kind, name) = find_item(&request.method, request.params.as_ref()?)?;
         let everything = view.without_policy();
         let list = self.newest_list(&everything, kind)?;
         let entry = list.find(&name).or_else(|| list.find_bare(&name).next())?;
@@ -387,7 +387,7 @@ impl Gateway {
         let Some(verdict) = view.verdict_again(subject) else {
             return Ok(());
         };
-        told(context, verdict.as_ref().ok());
+        note_verdict(context, verdict.as_ref().ok());
         if let Some(error) = refusal(subject.kind, &subject.visible, &verdict) {
             context.refused_by(POLICY);
             return Err(error);
@@ -444,7 +444,7 @@ fn definition_of<'a>(
 }
 
 /// Records the policy's verdict on the request's span. A denied request names its gate.
-fn told(context: &CallContext, verdict: Option<&Verdict>) {
+fn note_verdict(context: &CallContext, verdict: Option<&Verdict>) {
     if let Some(Verdict { outcome, policies }) = verdict {
         context.trace.policy(outcome.as_str(), policies);
         if outcome.is_denial() {
@@ -467,7 +467,7 @@ pub(super) fn action(method: &Method) -> Option<PolicyAction> {
 }
 
 /// The kind and the name or URI of the entry that a request names.
-pub(super) fn named(method: &Method, params: &Json) -> Option<(PolicyKind, String)> {
+pub(super) fn find_item(method: &Method, params: &Json) -> Option<(PolicyKind, String)> {
     let text = Json::text_at;
     let of_uri = |uri: String| (PolicyKind::of_uri(&uri), uri);
     match method {
@@ -497,7 +497,7 @@ impl Operation {
             [only] => only.id,
             _ => self.sent()?.0,
         };
-        let (kind, _) = named(&self.request.method, self.request.params.as_ref()?)?;
+        let (kind, _) = find_item(&self.request.method, self.request.params.as_ref()?)?;
         // All items of the server have the same verdict.
         let item = PolicyItem {
             kind,
@@ -555,7 +555,7 @@ impl Decidable for Operation {
 
     fn shown_name(&self) -> Option<Cow<'_, str>> {
         let params = self.request.params.as_ref()?;
-        match named(&self.request.method, params) {
+        match find_item(&self.request.method, params) {
             Some((_, name)) => Some(name.into()),
             None => Some(params.text_at("taskId")?.into()),
         }
@@ -683,9 +683,9 @@ impl Operation {
         self.view.rights().or(self.view.all_rights())?;
         let (backend, sent) = self.sent()?;
         let (method, params) = (&self.request.method, self.request.params.as_ref());
-        let (kind, name) = named(method, sent?)?;
+        let (kind, name) = find_item(method, sent?)?;
         let (_, visible) = params
-            .and_then(|params| named(method, params))
+            .and_then(|params| find_item(method, params))
             .unwrap_or((kind, String::new()));
         Some(PolicySubject {
             action: action(method)?,

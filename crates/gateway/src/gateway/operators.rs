@@ -75,7 +75,7 @@ impl Gateway {
     /// The servers whose list comes from an earlier run of Fanlight, with the time of reading.
     pub fn kept_lists(&self, kind: ListKind) -> HashMap<String, SystemTime> {
         let topology = self.topology.load();
-        let kept = self.lists.catalogues.of(kind).kept_since();
+        let kept = self.lists.catalogues.common(kind).kept_since();
         kept.into_iter()
             .map(|(backend, read)| (topology.name(backend).to_owned(), read))
             .collect()
@@ -93,7 +93,7 @@ impl Gateway {
         with_private: bool,
     ) -> HashMap<String, Vec<(String, Json)>> {
         let topology = self.topology.load();
-        let mut read = self.lists.catalogues.of(kind).own_entries(with_private);
+        let mut read = self.lists.catalogues.common(kind).own_entries(with_private);
         let known = topology.backends().iter().filter_map(|backend| {
             let entries = read
                 .remove(&backend.id)

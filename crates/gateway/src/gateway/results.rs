@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::Gateway;
 use super::lean::{refuse, tell};
-use super::operation::{Operation, OwnCall, named};
+use super::operation::{Operation, OwnCall, find_item};
 use crate::catalogue::{ListKind, ListView, OWN_PREFIX, own_name, own_tool};
 use crate::fault;
 use crate::fit::find_misfit;
@@ -168,7 +168,7 @@ impl Gateway {
             .seen_by(ListKind::Tools, view.reader());
         match tools.trusted(view) {
             Some(list) => list,
-            None => tools.known(view, trace).await,
+            None => tools.newest_view(view, trace).await,
         }
     }
 
@@ -181,7 +181,7 @@ impl Gateway {
             context,
         } = &operation.request;
         let Some(params) = params else { return };
-        let subject = named(method, params).map(|(_, name)| name);
+        let subject = find_item(method, params).map(|(_, name)| name);
         let Some(subject) = subject else { return };
         let (own, shown) = if *method == Method::CallTool {
             if !subject.ends_with(READ_RESULT)

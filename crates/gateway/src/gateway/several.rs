@@ -22,7 +22,7 @@ impl Gateway {
     /// Answers requests that name neither a list nor an entry of one.
     pub(super) async fn unnamed(&self, view: &View, call: Call) -> Result<Response, RpcError> {
         let whole = view.topology().backends();
-        match (&call.method, whole, view.only()) {
+        match (&call.method, whole, view.only_server()) {
             (Method::Discover, [only], _) if view.shows(only.id) => {
                 describe(view, only, &call.context).await
             }
@@ -213,7 +213,7 @@ impl Gateway {
 fn permits_unlisted(view: &View, call: &Call, backend: BackendId) -> bool {
     let params = call.params.as_ref();
     params
-        .and_then(|params| operation::named(&call.method, params))
+        .and_then(|params| operation::find_item(&call.method, params))
         .is_none_or(|(_, uri)| {
             let action = operation::action(&call.method).unwrap_or(PolicyAction::Read);
             view.permits_unlisted(action, backend, &uri)

@@ -75,7 +75,7 @@ impl Definition {
     ///
     /// If two programs could read the text differently, or one could not read it. Such a text
     /// equals no other, and nobody can approve it.
-    pub fn of(text: &Json) -> Result<Self, Unreadable> {
+    pub fn parse(text: &Json) -> Result<Self, Unreadable> {
         let whole = text.canonical()?;
         let Some(meta) = whole.get(META) else {
             return Ok(Self(whole));
@@ -177,7 +177,7 @@ impl<'de> Deserialize<'de> for Definition {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         let text = Bytes::copy_from_slice(text.get().as_bytes());
         let json = Json::parse(text, STRICT_NESTING).map_err(D::Error::custom)?;
-        Self::of(&json).map_err(D::Error::custom)
+        Self::parse(&json).map_err(D::Error::custom)
     }
 }
 

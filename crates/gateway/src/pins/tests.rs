@@ -13,7 +13,7 @@ fn json_of(text: &str) -> Json {
 }
 
 fn definition(value: &Value) -> Definition {
-    Definition::of(&json_of(&value.to_string())).unwrap()
+    Definition::parse(&json_of(&value.to_string())).unwrap()
 }
 
 fn tool(schema: &Value) -> Value {
@@ -136,7 +136,7 @@ fn numbers_and_pages_are_pinned_as_they_are_written() {
         r#"{"name":"t"}"#,
     ];
     let all: Vec<_> = texts
-        .map(|text| Definition::of(&json_of(text)).unwrap())
+        .map(|text| Definition::parse(&json_of(text)).unwrap())
         .into();
     for (at, one) in all.iter().enumerate() {
         let mut lock = Lock::default();
@@ -151,7 +151,7 @@ fn numbers_and_pages_are_pinned_as_they_are_written() {
         }
     }
     let with = json_of(r#"{"name":"t","_meta":{"a":1}}"#);
-    assert_eq!(Definition::of(&with).unwrap(), all[7]);
+    assert_eq!(Definition::parse(&with).unwrap(), all[7]);
 }
 
 #[test]
@@ -164,12 +164,12 @@ fn definition_that_programs_read_differently_has_no_form() {
         r#"{"name":"t","_meta":{"ui":{},"ui":{}}}"#,
         &format!(r#"{{"x":{}{}}}"#, "[".repeat(120), "]".repeat(120)),
     ] {
-        assert!(Definition::of(&json_of(text)).is_err(), "{text}");
+        assert!(Definition::parse(&json_of(text)).is_err(), "{text}");
     }
     // A deep but readable definition can be written to the file and read from it.
     let deep = format!(r#"{{"x":{}{}}}"#, "[".repeat(98), "]".repeat(98));
     let mut lock = Lock::default();
-    lock.pin(&key("t"), &Definition::of(&json_of(&deep)).unwrap());
+    lock.pin(&key("t"), &Definition::parse(&json_of(&deep)).unwrap());
     assert_eq!(Lock::parse(&lock.written()).unwrap(), lock);
 }
 

@@ -59,7 +59,7 @@ impl Shortener {
         let structured = result.get(STRUCTURED).filter(|_| !self.keeps_structured);
         let blocks: Vec<_> = content
             .items()
-            .map(|block| (Payload::of(&block), block))
+            .map(|block| (Payload::from_block(&block), block))
             .collect();
         let sizes = blocks
             .iter()
@@ -155,7 +155,7 @@ impl Cut<'_> {
         let Shortener {
             uri, until, tool, ..
         } = self.shortener;
-        let (form, bytes) = payload.kept();
+        let (form, bytes) = payload.copy();
         let start = self.parts.last().map_or(0, |part| part.place.end);
         let size = bytes.len();
         let text = text.or_else(|| (form == Form::Text).then(|| bytes.clone()));
@@ -218,7 +218,7 @@ impl Payload {
     }
 
     /// The value that can be left out of a content block; `None` for links and unknown kinds.
-    fn of(block: &Json) -> Option<Self> {
+    fn from_block(block: &Json) -> Option<Self> {
         let (form, key, holder) = match &*block.text_at("type")? {
             "text" => (Form::Text, "text", block.clone()),
             "image" | "audio" => (Form::Binary, "data", block.clone()),
@@ -251,7 +251,7 @@ impl Payload {
     }
 
     /// The bytes to keep, in memory of their own, and their form.
-    fn kept(&self) -> (Form, Bytes) {
+    fn copy(&self) -> (Form, Bytes) {
         let written = |form| (form, Bytes::copy_from_slice(self.value.bytes()));
         match self.form {
             Form::Text => match self.text() {
@@ -300,7 +300,7 @@ mod tests {
         shortener.shorten(&result)
     }
 
-    fn kept(found: &Shortened, at: usize) -> (&str, Form, &[u8]) {
+    fn kept_block(found: &Shortened, at: usize) -> (&str, Form, &[u8]) {
         let (part, bytes) = (&found.parts[at], &found.kept[at]);
         assert_eq!(part.place.len(), bytes.len());
         (&part.path, part.form, bytes)
@@ -316,7 +316,7 @@ mod tests {
         assert!(found.result.bytes().len() <= 8 << 10);
         let plain = "line é\n".repeat(3000);
         assert_eq!(
-            kept(&found, 0),
+            kept_block(&found, 0),
             ("/content/0", Form::Text, plain.as_bytes())
         );
         let blocks: Vec<_> = found.result.get("content").unwrap().items().collect();
@@ -355,7 +355,7 @@ mod tests {
         let result = format!(r#"{{"content":[],"structuredContent":{{ "rows":[{rows}]}}}}"#);
         let found = shorten(&result, false).unwrap();
         assert!(found.result.get("structuredContent").is_none());
-        let (path, form, bytes) = kept(&found, 0);
+        let (path, form, bytes) = kept_block(&found, 0);
         assert_eq!((path, form), ("/structuredContent", Form::Json));
         assert_eq!(bytes, format!(r#"{{ "rows":[{rows}]}}"#).as_bytes());
         let shape = found.result.get("content").unwrap().items().next().unwrap();
@@ -384,15 +384,15 @@ mod tests {
         let found = shorten(&result, false).unwrap();
         assert!(found.result.bytes().len() <= 8 << 10);
         assert_eq!(
-            kept(&found, 0),
+            kept_block(&found, 0),
             ("/content/0", Form::Binary, &[7; 9000][..])
         );
         assert_eq!(
-            kept(&found, 1),
+            kept_block(&found, 1),
             ("/content/1", Form::OddText, format!("\"{odd}\"").as_bytes())
         );
-        assert_eq!(kept(&found, 2).1, Form::Text);
-        assert_eq!(kept(&found, 3).1, Form::OddBinary);
+        assert_eq!(kept_block(&found, 2).1, Form::Text);
+        assert_eq!(kept_block(&found, 3).1, Form::OddBinary);
         let content = found.result.get("content").unwrap().as_text().to_owned();
         assert!(content.contains("x://1") && content.contains(r#""uri":"x://2""#));
     }
@@ -403,7 +403,10 @@ mod tests {
             vec![r#"{"type":"text","text":"some hundred characters or less"}"#; 2000].join(", ");
         let found = shorten(&format!(r#"{{"content":[{blocks}]}}"#), false).unwrap();
         let all = format!("[{blocks}]");
-        assert_eq!(kept(&found, 0), ("/content", Form::Json, all.as_bytes()));
+        assert_eq!(
+            kept_block(&found, 0),
+            ("/content", Form::Json, all.as_bytes())
+        );
         assert!(found.result.bytes().len() <= 8 << 10);
         let blocks: Vec<_> = found.result.get("content").unwrap().items().collect();
         assert_eq!(blocks.len(), 2);

@@ -24,7 +24,7 @@ fn peer(last: u8) -> Peer {
 }
 
 fn ann() -> Caller {
-    Caller::request_of(Holder::from(Principal::named("issuer", "ann")))
+    Caller::request_of(Holder::from(Principal::new("issuer", "ann")))
 }
 
 fn result(size: usize) -> Shortened {
@@ -95,7 +95,7 @@ async fn result_belongs_to_its_principal_or_session_until_its_time() {
         .unwrap();
     assert!(results.find(&handle, &ann()).is_some());
     let elsewhere = Holder::new(ann().principal().clone(), Endpoint::at("/other"));
-    let bob = Principal::named("issuer", "bob").into();
+    let bob = Principal::new("issuer", "bob").into();
     for other in [elsewhere, bob, Principal::anonymous().into()] {
         assert!(results.find(&handle, &Caller::request_of(other)).is_none());
     }

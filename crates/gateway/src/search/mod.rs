@@ -196,7 +196,7 @@ impl SearchIndex {
         // The best match of one word, by tool and by server.
         let mut best = vec![0.0_f32; tools];
         let mut best_of = vec![0.0_f32; servers];
-        for wanted in self.wanted(scope, query) {
+        for wanted in self.query_words(scope, query) {
             for (term, weight) in &wanted.terms {
                 let weight = weight * scope.rarity(*term);
                 for (tool, occurs) in self.postings(*term) {
@@ -226,8 +226,8 @@ impl SearchIndex {
     }
 
     /// Why a tool of `scope` matches `query`: the best match of each word.
-    pub(crate) fn why(&self, scope: &SearchScope, query: &str, tool: u32) -> Vec<WordMatch> {
-        let wanted = self.wanted(scope, query).into_iter();
+    pub(crate) fn explain(&self, scope: &SearchScope, query: &str, tool: u32) -> Vec<WordMatch> {
+        let wanted = self.query_words(scope, query).into_iter();
         let best = wanted.filter_map(|Wanted { word, terms }| {
             let scored = terms.iter().filter_map(|(term, weight)| {
                 let postings = self.postings(*term);
@@ -245,7 +245,7 @@ impl SearchIndex {
     }
 
     /// The words of a query with the terms of `scope` that stand for them.
-    fn wanted(&self, scope: &SearchScope, query: &str) -> Vec<Wanted> {
+    fn query_words(&self, scope: &SearchScope, query: &str) -> Vec<Wanted> {
         let (longest, most) = QUERY;
         let query: String = query.chars().take(longest).collect();
         let mut all: Vec<Wanted> = Vec::new();
@@ -473,7 +473,7 @@ mod tests {
             assert_eq!(first(&index, &scope, query), Some(expected), "{query}");
         }
         assert_eq!(index.search(&scope, "the and of"), []);
-        let why = index.why(&scope, "erase", 1);
+        let why = index.explain(&scope, "erase", 1);
         assert_eq!((&*why[0].word, &*why[0].term), ("eras", "delet"));
     }
 

@@ -117,7 +117,7 @@ impl Tasks {
     ) {
         let known = Known {
             backend,
-            made_by: made_by.map(owners::kept),
+            made_by: made_by.map(owners::reduce),
         };
         self.learn(view, context, task, known, Evidence::Created)
             .await;

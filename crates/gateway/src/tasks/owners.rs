@@ -126,7 +126,7 @@ const KEPT_ARGUMENTS: usize = 1024;
 
 /// Reduces a call to the form that is stored with its task. Arguments that are too long are
 /// replaced by a text, so that rules about arguments permit nothing.
-pub(super) fn kept(made_by: PolicySubject) -> Arc<PolicySubject> {
+pub(super) fn reduce(made_by: PolicySubject) -> Arc<PolicySubject> {
     let arguments = made_by.arguments.map(|arguments| {
         if arguments.bytes().len() <= KEPT_ARGUMENTS {
             arguments.detached()
@@ -444,7 +444,7 @@ mod tests {
         };
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
         let learn_with = |evidence, arguments: &str| {
-            let made_by = Some(kept(made_by(arguments.to_owned())));
+            let made_by = Some(reduce(made_by(arguments.to_owned())));
             let (peer, kept_for) = (Peer::Local, ENDLESS);
             owners.learn(
                 key("t"),
@@ -493,7 +493,7 @@ mod tests {
     #[test]
     fn owner_is_known_to_one_principal_and_session_alone() {
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
-        let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
+        let [ann, bob] = ["ann", "bob"].map(|name| Principal::new("issuer", name));
         let in_session = |principal: &Principal, session| {
             Caller::session_of(principal.clone(), SessionKey(session))
         };
@@ -532,7 +532,7 @@ mod tests {
     #[test]
     fn owner_of_a_task_that_fanlight_has_made_is_known_in_all_sessions_of_its_principal_alone() {
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
-        let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
+        let [ann, bob] = ["ann", "bob"].map(|name| Principal::new("issuer", name));
         let nobody = Principal::anonymous();
         let in_session = |principal: &Principal, session| {
             Caller::session_of(principal.clone(), SessionKey(session))
@@ -567,7 +567,7 @@ mod tests {
 
     #[test]
     fn task_is_known_in_common_without_a_session_and_under_a_policy_in_one_that_others_continue() {
-        let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
+        let [ann, bob] = ["ann", "bob"].map(|name| Principal::new("issuer", name));
         let continued = |holder: &Principal, key, opened_as| {
             let caller = Caller::continued_session_of(holder.clone(), SessionKey(key), opened_as);
             caller.with_server_sessions(Some(Arc::default()))

@@ -190,7 +190,7 @@ impl Fake {
         message.is_own = is_own;
         for listen in self.listeners.lock().unwrap().open.values() {
             let interest = &listen.interest;
-            let wanted = match (Change::of(&method), &uri) {
+            let wanted = match (Change::from_method(&method), &uri) {
                 (Some(change), _) => interest.lists.has(change),
                 (None, Some(uri)) => interest.uris.iter().any(|one| uri.starts_with(&**one)),
                 (None, None) => false,

@@ -75,7 +75,7 @@ fn policy() -> impl Strategy<Value = String> {
 }
 
 fn client(name: &str, groups: &[&str]) -> Arc<CallContext> {
-    let principal = Principal::named("fanlight:key", name);
+    let principal = Principal::new("fanlight:key", name);
     let groups = groups.iter().map(|group| Arc::from(*group)).collect();
     let identity = Identity {
         principal: principal.clone(),

@@ -14,7 +14,7 @@ const URI: &str = r#"{"uri":"x://fanlight--a/1"}"#;
 pub(super) fn caller(name: &str) -> Caller {
     match name {
         "-" => Caller::request_of(Principal::anonymous()),
-        name => Caller::request_of(Principal::named("https://issuer.example", name)),
+        name => Caller::request_of(Principal::new("https://issuer.example", name)),
     }
 }
 

@@ -100,14 +100,14 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
     };
     let topology = Topology::new(running.collect(), &policy, limits(100), vec![entry], None);
     let client = Caller::request_of(Holder::new(
-        Principal::named("issuer", "ann"),
+        Principal::new("issuer", "ann"),
         Endpoint::at(PATH),
     ));
     let context = CallContext {
         caller: client,
         ..(*CallContext::internal()).clone()
     };
-    let view = View::of(topology, &context);
+    let view = View::for_client(topology, &context);
     let mut decided = BTreeMap::new();
     for member in view.backends() {
         let mut decide = |kind: &str, name: &str, is_permitted: bool| {

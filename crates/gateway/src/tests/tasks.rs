@@ -107,7 +107,7 @@ async fn task_of_an_authenticated_client_is_asked_for_by_this_client_alone() {
         ),
     ];
     let of = |name, session| {
-        let principal = Principal::named("issuer", name);
+        let principal = Principal::new("issuer", name);
         match session {
             Some(key) => Caller::session_of(principal, SessionKey(key)),
             None => Caller::request_of(principal),

@@ -50,7 +50,7 @@ fn hashed(label: &str, name: &str) -> String {
 }
 
 /// The alias of `uri`. For a URI template, the alias expands to aliases.
-pub(super) fn of(label: &str, uri: &str) -> String {
+pub(super) fn make(label: &str, uri: &str) -> String {
     match split(uri) {
         Some((scheme, slashes, rest)) if scheme != BARE => {
             format!("{scheme}:{slashes}{MARK}{label}{}/{rest}", no_host(scheme))
@@ -135,7 +135,7 @@ mod tests {
             ),
             ("ui://fanlight--b/x", "ui://fanlight--b/fanlight--b/x"),
         ] {
-            assert_eq!(of("b", uri), alias);
+            assert_eq!(make("b", uri), alias);
             assert_eq!(original("b", alias).as_deref(), Some(uri));
             assert!(has_form(alias), "{alias}");
             assert_eq!(original("bb", alias), None);

@@ -113,13 +113,13 @@ impl Endpoints {
             .enumerate()
             .map(|(position, rules)| (Arc::clone(&rules.path), position))
             .collect();
-        all.push(Rules::nothing(backends.len()));
+        all.push(Rules::deny_all(backends.len()));
         Arc::new(Self { all, by_path })
     }
 
     /// The endpoint at this request path, compared exactly. Only if no endpoints are configured,
     /// slashes at the end are ignored.
-    pub(crate) fn at(&self, path: &str) -> Option<Endpoint> {
+    pub(crate) fn find(&self, path: &str) -> Option<Endpoint> {
         if !self.are_configured() {
             let is_default = path.trim_end_matches('/') == DEFAULT_PATH;
             return is_default.then_some(Endpoint::Default);
@@ -139,7 +139,7 @@ impl Endpoints {
             .map(|rules| &rules.path)
             .filter(|path| self.by_path.contains_key(*path));
         paths
-            .filter_map(|path| Some((path.to_string(), self.at(path)?)))
+            .filter_map(|path| Some((path.to_string(), self.find(path)?)))
             .collect()
     }
 
@@ -234,7 +234,7 @@ impl Rules {
                 .all(|kind| self.filter(kind) == other.filter(kind))
     }
 
-    fn nothing(backends: usize) -> Self {
+    fn deny_all(backends: usize) -> Self {
         let backends = Some(vec![false; backends.max(1)]);
         Self {
             path: "".into(),

@@ -276,7 +276,8 @@ impl Topology {
         definition: &Json,
     ) -> Option<Unreadable> {
         let is_rewritten = || {
-            kind == ListKind::Tools && name.is_some_and(|name| member.rewritings.of(name).is_some())
+            kind == ListKind::Tools
+                && name.is_some_and(|name| member.rewritings.find(name).is_some())
         };
         let is_read = self.policy.is_some() || member.has_approvals() || is_rewritten();
         is_read.then(|| definition.read_strictly().err()).flatten()
@@ -353,7 +354,7 @@ impl Member {
         self.naming.bare(original) != original
             || self
                 .rewritings
-                .of(original)
+                .find(original)
                 .is_some_and(|tool| tool.guards_arguments())
     }
 
@@ -362,7 +363,7 @@ impl Member {
         let name = params.peek("name");
         let tool = name
             .as_ref()
-            .and_then(|name| self.rewritings.of(&name.as_str()?));
+            .and_then(|name| self.rewritings.find(&name.as_str()?));
         tool.is_some_and(|tool| tool.runs_once())
     }
 

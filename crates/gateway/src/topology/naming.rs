@@ -250,7 +250,7 @@ impl Naming {
 
     /// The alias for a resource whose own URI another server claims.
     pub fn alias(&self, uri: &str) -> String {
-        alias::of(&self.alias_label, uri)
+        alias::make(&self.alias_label, uri)
     }
 
     /// The original URI of an alias that this naming has made.

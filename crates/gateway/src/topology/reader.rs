@@ -17,7 +17,7 @@ pub(crate) struct Reader {
 impl Reader {
     /// The reader that a client belongs to. `None` for clients that get the common lists: those
     /// without authentication, unless a canary serves them.
-    pub(crate) fn of(topology: &Topology, caller: &Caller) -> Option<Self> {
+    pub(crate) fn from_caller(topology: &Topology, caller: &Caller) -> Option<Self> {
         let moved = if topology.has_canaries {
             topology
                 .backends()

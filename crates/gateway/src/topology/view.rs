@@ -35,9 +35,9 @@ pub(crate) struct View {
 
 impl View {
     /// The view of a client. Shows nothing if the client's endpoint does not exist.
-    pub(crate) fn of(topology: Arc<Topology>, client: &CallContext) -> Self {
+    pub(crate) fn for_client(topology: Arc<Topology>, client: &CallContext) -> Self {
         let caller = &client.caller;
-        let reader = Reader::of(&topology, caller);
+        let reader = Reader::from_caller(&topology, caller);
         let rights = topology
             .policy
             .as_ref()
@@ -56,14 +56,14 @@ impl View {
             rights,
             all_rights,
             may_be_lean: true,
-            ..Self::at(topology, caller.endpoint())
+            ..Self::for_endpoint(topology, caller.endpoint())
         }
         .lean_for(client)
     }
 
     /// The view of `endpoint` with the common lists and without a policy. Shows nothing if the
     /// endpoint does not exist.
-    pub(crate) fn at(topology: Arc<Topology>, endpoint: &Endpoint) -> Self {
+    pub(crate) fn for_endpoint(topology: Arc<Topology>, endpoint: &Endpoint) -> Self {
         let rules = topology.endpoints.position(endpoint);
         Self {
             topology,
@@ -259,7 +259,7 @@ impl View {
     }
 
     /// The only visible server, if all its entries are visible.
-    pub(crate) fn only(&self) -> Option<&Member> {
+    pub(crate) fn only_server(&self) -> Option<&Member> {
         let mut backends = self.backends();
         let only = backends.next().filter(|_| !self.has_filters())?;
         backends.next().is_none().then_some(only)

@@ -58,7 +58,7 @@ impl<'a> Claims<'a> {
                     .newest(topology)
             } else {
                 Some(Arc::clone(
-                    lists.known(kind, everything, trace).await.whole(),
+                    lists.newest_view(kind, everything, trace).await.whole(),
                 ))
             }
         };

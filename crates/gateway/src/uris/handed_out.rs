@@ -62,7 +62,7 @@ pub(crate) enum Opened {
 }
 
 impl Client {
-    fn of(caller: &Caller) -> Self {
+    fn from_caller(caller: &Caller) -> Self {
         Self {
             holder: caller.holder().clone(),
             session: caller.session(),
@@ -89,7 +89,7 @@ impl HandedOut {
         self.owners
             .lock()
             .get(&Key {
-                client: Client::of(caller),
+                client: Client::from_caller(caller),
                 uri: uri.into(),
             })
             .copied()
@@ -108,7 +108,7 @@ impl HandedOut {
             return None;
         }
         let key = Key {
-            client: Client::of(caller),
+            client: Client::from_caller(caller),
             uri: uri.into(),
         };
         let mut owners = self.owners.lock();
@@ -121,7 +121,7 @@ impl HandedOut {
 
     /// Records that a client has opened an app of this server.
     pub(crate) fn opened(&self, caller: &Caller, backend: BackendId, how: Opened) {
-        let client = Client::of(caller);
+        let client = Client::from_caller(caller);
         let mut all = self.apps.lock();
         let mut apps = all.get(&client).cloned().unwrap_or_default();
         let of_kind = match how {
@@ -144,7 +144,7 @@ impl HandedOut {
         candidates: &[BackendId],
     ) -> Option<BackendId> {
         let mut all = self.apps.lock();
-        let mut apps = all.get_mut(&Client::of(caller))?;
+        let mut apps = all.get_mut(&Client::from_caller(caller))?;
         let is_open =
             |(backend, used): &App| candidates.contains(backend) && used.elapsed() < self.open_for;
         let Apps { called, read } = &mut *apps;
@@ -221,7 +221,7 @@ mod tests {
             handed_out
                 .apps
                 .lock()
-                .get(&Client::of(&session(1)))
+                .get(&Client::from_caller(&session(1)))
                 .is_none_or(|apps| apps.called.len() <= ORIGINS)
         );
     }
@@ -264,7 +264,7 @@ mod tests {
             handed_out
                 .apps
                 .lock()
-                .get(&Client::of(&session(1)))
+                .get(&Client::from_caller(&session(1)))
                 .unwrap()
                 .called
                 .len(),

@@ -263,7 +263,7 @@ impl Shared {
         let difference = MirrorDifference {
             at: SystemTime::now(),
             method: copy.method.as_str().into(),
-            item: named(copy),
+            item: item_name(copy),
             lines,
             trace: trace.ids().map(|ids| ids.trace_id.to_string().into()),
         };
@@ -340,7 +340,7 @@ fn without_asking(capabilities: &Json) -> Json {
 }
 
 /// The item of a request, for operators: a tool, or a resource in the form used by traces.
-fn named(call: &Call) -> Option<Box<str>> {
+fn item_name(call: &Call) -> Option<Box<str>> {
     let params = call.params.as_ref()?;
     let text = |member| params.get(member)?.as_str().map(|text| text.into_owned());
     let named = match call.method {

@@ -22,13 +22,13 @@ impl UserAccess {
         // change.
         let stamp = self.0.store.stamp();
         let held = finished(self.0.work(None)).await.map_err(unavailable)?;
-        let first = self.kept(held.as_ref(), kind).await?;
+        let first = self.stored_token(held.as_ref(), kind).await?;
         let found = match (first, held) {
             (Some(first), Some(held)) if refused == Some(&first.token) => {
                 let held = finished(self.0.work(Some(held.value().clone())))
                     .await
                     .map_err(unavailable)?;
-                self.kept(held.as_ref(), kind).await?
+                self.stored_token(held.as_ref(), kind).await?
             }
             (first, _) => first,
         };
@@ -39,7 +39,7 @@ impl UserAccess {
     }
 
     /// The user's stored token, while it is `held`.
-    async fn kept(
+    async fn stored_token(
         &self,
         held: Option<&Arc<Held>>,
         kind: &str,

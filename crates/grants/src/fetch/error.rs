@@ -87,41 +87,41 @@ impl FetchError {
     }
 
     pub(crate) fn forbidden(url: &Url, reason: impl ToString) -> Self {
-        let (url, reason) = (shown(url), reason.to_string());
+        let (url, reason) = (display_url(url), reason.to_string());
         Self::Forbidden { url, reason }
     }
 
     pub(crate) fn no_answer(url: &Url, reason: String) -> Self {
-        let url = shown(url);
+        let url = display_url(url);
         Self::NoAnswer { url, reason }
     }
 
     pub(crate) fn timeout(url: &Url, within: Duration) -> Self {
-        let url = shown(url);
+        let url = display_url(url);
         Self::Timeout { url, within }
     }
 
     /// The error about an answer with another status than success.
     pub fn status(url: &Url, status: StatusCode) -> Self {
-        let url = shown(url);
+        let url = display_url(url);
         Self::Status { url, status }
     }
 
     pub(crate) fn too_long(url: &Url, most: usize) -> Self {
-        let url = shown(url);
+        let url = display_url(url);
         Self::TooLong { url, most }
     }
 
     /// The error about a malformed answer.
     pub fn malformed(url: &Url, reason: impl ToString) -> Self {
-        let (url, reason) = (shown(url), reason.to_string());
+        let (url, reason) = (display_url(url), reason.to_string());
         Self::Malformed { url, reason }
     }
 }
 
 /// A URL without its possibly secret parts. A path is shown if it is a well-known one, which holds
 /// no secret (RFC 8615).
-pub(crate) fn shown(url: &Url) -> String {
+pub(crate) fn display_url(url: &Url) -> String {
     let mut url = url.clone();
     if !url.path().contains("/.well-known/") {
         url.set_path("");

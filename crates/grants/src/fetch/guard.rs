@@ -62,7 +62,7 @@ impl Guard {
             return Err("it has a user name");
         }
         match literal(url) {
-            Some(address) if Zone::of(address) == Zone::Special && !self.is_own(url) => {
+            Some(address) if Zone::classify(address) == Zone::Special && !self.is_own(url) => {
                 Err(NOT_PUBLIC)
             }
             Some(_) | None => Ok(()),
@@ -89,7 +89,7 @@ impl Guard {
 
     /// Whether an address that is not configured may be connected to.
     async fn permits(&self, address: IpAddr) -> bool {
-        match Zone::of(address) {
+        match Zone::classify(address) {
             Zone::Public => true,
             Zone::Loopback => self.is_local(),
             Zone::Private => self.is_in_private_network().await,
@@ -159,7 +159,7 @@ impl Resolve for Guard {
 /// the server, and its name could then list any private ones besides.
 fn are_private(addresses: impl IntoIterator<Item = IpAddr>) -> bool {
     let mut addresses = addresses.into_iter().peekable();
-    addresses.peek().is_some() && addresses.all(|address| Zone::of(address) == Zone::Private)
+    addresses.peek().is_some() && addresses.all(|address| Zone::classify(address) == Zone::Private)
 }
 
 fn literal(url: &Url) -> Option<IpAddr> {

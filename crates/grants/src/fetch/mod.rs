@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 pub use self::error::FetchError;
-pub(crate) use self::error::{shown, visible};
+pub(crate) use self::error::{display_url, visible};
 pub use self::guard::Trust;
 pub(crate) use self::guard::is_loopback;
 use self::guard::{Guard, NotPublic};

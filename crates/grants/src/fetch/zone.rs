@@ -68,7 +68,7 @@ const SPECIAL_V6: [Ipv6Net; 5] = [
 ];
 
 impl Zone {
-    pub(super) fn of(address: IpAddr) -> Self {
+    pub(super) fn classify(address: IpAddr) -> Self {
         match address.to_canonical() {
             address if address.is_loopback() => Self::Loopback,
             IpAddr::V4(address) if SPECIAL_V4.iter().any(|net| net.contains(&address)) => {
@@ -164,7 +164,7 @@ mod tests {
         ];
         for (zone, addresses) in expected {
             for address in addresses {
-                assert_eq!(Zone::of(address.parse().unwrap()), zone, "{address}");
+                assert_eq!(Zone::classify(address.parse().unwrap()), zone, "{address}");
             }
         }
     }

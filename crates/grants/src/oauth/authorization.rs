@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use url::form_urlencoded;
 
-use crate::fetch::{shown, visible};
+use crate::fetch::{display_url, visible};
 use crate::oauth::error::OAuthError;
 use crate::oauth::provider::Provider;
 use crate::oauth::random;
@@ -213,7 +213,7 @@ impl AuthorizationRequest {
         }
         if let Some(error) = &callback.error {
             let refused = OAuthError::Refused {
-                url: shown(&self.url),
+                url: display_url(&self.url),
                 code: visible(error, 64),
                 explanation: callback
                     .error_description

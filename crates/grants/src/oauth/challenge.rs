@@ -43,7 +43,7 @@ impl Challenge {
     /// # Errors
     ///
     /// If it does not answer.
-    pub async fn of(requests: &Requests, server: &Url) -> Result<Option<Self>, FetchError> {
+    pub async fn fetch(requests: &Requests, server: &Url) -> Result<Option<Self>, FetchError> {
         let ping = Bytes::from_static(br#"{"jsonrpc":"2.0","method":"ping","id":0}"#);
         let answer = requests.post(server, JSON, HeaderMap::new(), ping).await?;
         let is_refused = answer.status == StatusCode::UNAUTHORIZED;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use url::Url;
 
-use crate::fetch::{Answer, FetchError, shown, visible};
+use crate::fetch::{Answer, FetchError, display_url, visible};
 
 /// The reason why there are no credentials. The texts are for operators, since they contain
 /// addresses.
@@ -186,7 +186,7 @@ pub(crate) fn refusal(answer: &Answer, url: &Url) -> OAuthError {
             error,
             error_description,
         }) => OAuthError::Refused {
-            url: shown(url),
+            url: display_url(url),
             code: visible(&error, 64),
             explanation: error_description.map(|text| visible(&text, 200)),
         },

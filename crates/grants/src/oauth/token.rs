@@ -328,9 +328,10 @@ impl Client<'_> {
             .or_else(|| target.scopes.clone());
         let lifetime = granted.expires_in.as_ref().and_then(Seconds::duration);
         Ok(TokenSet {
-            kind: TokenKind::named(granted.token_type.as_deref().unwrap_or("Bearer")).ok_or_else(
-                || OAuthError::malformed(endpoint, "it is a token of an unknown type"),
-            )?,
+            kind: TokenKind::from_name(granted.token_type.as_deref().unwrap_or("Bearer"))
+                .ok_or_else(|| {
+                    OAuthError::malformed(endpoint, "it is a token of an unknown type")
+                })?,
             access_token: Secret::new(granted.access_token),
             refresh_token: granted
                 .refresh_token
@@ -556,7 +557,7 @@ impl GrantedScopes {
 }
 
 impl TokenKind {
-    fn named(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         if name.eq_ignore_ascii_case("Bearer") {
             return Some(Self::Bearer);
         }

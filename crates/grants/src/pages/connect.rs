@@ -64,7 +64,7 @@ impl Asked {
 impl Visit<'_> {
     /// Shows the page behind a link.
     pub(super) async fn show_offer(&self, handle: &str) -> Response<String> {
-        let (link, asked) = match self.asked(handle).await {
+        let (link, asked) = match self.open_link(handle).await {
             Ok(found) => found,
             Err(page) => return page.answer(),
         };
@@ -97,7 +97,7 @@ impl Visit<'_> {
 
     /// Does what the user agreed to.
     pub(super) async fn accept_offer(&self, handle: &str) -> Response<String> {
-        let (link, asked) = match self.asked(handle).await {
+        let (link, asked) = match self.open_link(handle).await {
             Ok(found) => found,
             Err(page) => return page.answer(),
         };
@@ -256,11 +256,13 @@ impl Visit<'_> {
     /// The access of the user that a sign-in is for.
     pub(super) fn access(&self, owner: &Owner) -> Option<UserAccess> {
         let kept = self.pages.grants.kept_as(owner);
-        self.pages.grants.of(kept.principal(), kept.server())
+        self.pages
+            .grants
+            .user_access(kept.principal(), kept.server())
     }
 
     /// Reads a link, and finds out the server's current requirements.
-    async fn asked(&self, handle: &str) -> Result<(Link, Asked), Page> {
+    async fn open_link(&self, handle: &str) -> Result<(Link, Asked), Page> {
         let Some(link) = self.pages.links.open(handle) else {
             let text = "It is too old, or incomplete. Repeat the request in your client to get a new link.";
             return Err(Page::refusal(

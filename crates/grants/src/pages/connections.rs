@@ -10,7 +10,7 @@ use super::connect::IDENTIFY;
 use super::html::{Page, redirect};
 use super::{CONNECTIONS, Visit, answered, denied};
 use crate::connection::{UserConnection, connections};
-use crate::links::{CONNECT, below};
+use crate::links::{CONNECT, join_path};
 use crate::store::Owner;
 
 impl Visit<'_> {
@@ -67,7 +67,8 @@ impl Visit<'_> {
     /// Redirects to the page on which the user connects.
     fn connect(&self, owner: &Owner) -> Response<String> {
         let handle = self.pages.links.handle(owner, None);
-        let url = handle.and_then(|handle| below(self.public_url, &format!("{CONNECT}{handle}")));
+        let url =
+            handle.and_then(|handle| join_path(self.public_url, &format!("{CONNECT}{handle}")));
         let answer = url.map(|url| redirect(&url));
         answer.unwrap_or_else(|| {
             Page::refusal(StatusCode::BAD_GATEWAY, "Try again later", "").answer()

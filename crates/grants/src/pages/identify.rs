@@ -22,7 +22,7 @@ use super::html::redirect;
 use super::{CONNECTIONS, Visit};
 use crate::access::UserAccess;
 use crate::error::{SignInError, unsealed, unusable};
-use crate::links::below;
+use crate::links::join_path;
 use crate::oauth::{AuthorizationRequest, CallbackParameters, ClientRegistration, TokenSet};
 use crate::record::{Proof, SIGN_IN_TIME};
 use crate::sign_in::{Callback, Offer};
@@ -176,7 +176,7 @@ impl Visit<'_> {
             return Ok(done(&format!("You are signed in to {}", owner.server())));
         }
         self.remember(&identity, proof).await?;
-        below(self.public_url, &back)
+        join_path(self.public_url, &back)
             .map(|url| redirect(&url))
             .ok_or_else(unusable)
     }
@@ -243,7 +243,7 @@ impl Visit<'_> {
     fn identity_callback(&self) -> Result<Callback, SignInError> {
         let callback = self.callback().ok_or_else(unusable)?;
         Ok(Callback {
-            shared: below(self.public_url, CALLBACK).ok_or_else(unusable)?,
+            shared: join_path(self.public_url, CALLBACK).ok_or_else(unusable)?,
             ..callback
         })
     }

@@ -32,7 +32,7 @@ use self::identify::CALLBACK as IDENTITY_CALLBACK;
 use self::spent::Spent;
 use crate::error::SignInError;
 use crate::grants::Grants;
-use crate::links::{CONNECT, Links, below};
+use crate::links::{CONNECT, Links, join_path};
 use crate::oauth::{AuthorizationRequest, ClientMetadata};
 use crate::peers::CLIENT_NAME;
 use crate::rules::SignInRules;
@@ -114,7 +114,7 @@ impl SignInPages {
 impl Visit<'_> {
     async fn answer(&self) -> Response<String> {
         match (
-            Place::of(self.request.head.uri.path()),
+            Place::parse(self.request.head.uri.path()),
             self.request.head.method == Method::POST,
         ) {
             (Some(Place::Offer(handle)), false) => self.show_offer(handle).await,
@@ -136,7 +136,7 @@ impl Visit<'_> {
 
 impl Pages for SignInPages {
     fn serves(&self, path: &str) -> bool {
-        Place::of(path).is_some()
+        Place::parse(path).is_some()
     }
 
     fn answer<'a>(&'a self, request: PageRequest<'a>) -> PendingPage<'a> {
@@ -158,7 +158,7 @@ enum Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn of(path: &'a str) -> Option<Self> {
+    fn parse(path: &'a str) -> Option<Self> {
         if let Some(handle) = path.strip_prefix(CONNECT) {
             return Some(Self::Offer(handle));
         }
@@ -227,15 +227,15 @@ impl Visit<'_> {
     fn callback(&self) -> Option<Callback> {
         let is_readable = |url: &Url| url.scheme() == "https";
         Some(Callback {
-            shared: below(self.public_url, CALLBACK)?,
-            documents: below(self.public_url, DOCUMENT).filter(is_readable),
+            shared: join_path(self.public_url, CALLBACK)?,
+            documents: join_path(self.public_url, DOCUMENT).filter(is_readable),
             is_for_once: false,
         })
     }
 
     /// Whether the browser was to return from the authorization server to the path of this request.
     fn is_redirect_of(&self, request: &AuthorizationRequest) -> bool {
-        let here = below(self.public_url, self.request.head.uri.path());
+        let here = join_path(self.public_url, self.request.head.uri.path());
         here.is_some_and(|here| request.returns_to(here.path()))
     }
 
@@ -253,12 +253,13 @@ impl Visit<'_> {
         let Callback {
             shared, documents, ..
         } = self.callback()?;
-        let identity = below(self.public_url, IDENTITY_CALLBACK)?;
-        let [shared, identity] = [shared, identity].map(|url| below(&url, &format!("/{issuer}")));
+        let identity = join_path(self.public_url, IDENTITY_CALLBACK)?;
+        let [shared, identity] =
+            [shared, identity].map(|url| join_path(&url, &format!("/{issuer}")));
         let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &shared?);
         let redirect_uris = [metadata.redirect_uris, vec![identity?.into()]].concat();
         let metadata = ClientMetadata {
-            client_id: Some(below(&documents?, &format!("/{issuer}.json"))?.into()),
+            client_id: Some(join_path(&documents?, &format!("/{issuer}.json"))?.into()),
             client_uri: Some(self.public_url.to_string()),
             redirect_uris,
             ..metadata

@@ -128,7 +128,7 @@ impl Database {
     /// The epoch of the record of this name.
     pub(super) fn epoch(&self, kind: Kind, name: &str) -> Result<u64, StoreError> {
         if kind.has_epochs() {
-            Ok(self.epochs.of(kind, name).map_err(of_epochs)?)
+            Ok(self.epochs.read(kind, name).map_err(of_epochs)?)
         } else {
             Ok(0)
         }

@@ -50,7 +50,7 @@ impl Epochs {
     }
 
     /// The epoch of an owner's record.
-    pub(super) fn of(&self, kind: Kind, name: &str) -> io::Result<u64> {
+    pub(super) fn read(&self, kind: Kind, name: &str) -> io::Result<u64> {
         let mut known = self.0.lock();
         known.catch_up()?;
         let epoch = known.epochs.get(&id(kind, name));

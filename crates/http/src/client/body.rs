@@ -74,11 +74,14 @@ pub(crate) struct CheckedOut {
 
 impl ResponseBody {
     /// The response with its body on this connection.
-    pub(crate) fn of(response: Response<Incoming>, mut checked_out: CheckedOut) -> Response<Self> {
+    pub(crate) fn attach(
+        response: Response<Incoming>,
+        mut checked_out: CheckedOut,
+    ) -> Response<Self> {
         let (head, incoming) = response.into_parts();
         let reading = match &mut checked_out.connection {
             Some(connection) if connection.is_withholding() => {
-                let framing = Framing::of(&head.headers, incoming.size_hint().exact());
+                let framing = Framing::determine(&head.headers, incoming.size_hint().exact());
                 let parts = connection.dismantle();
                 checked_out.connection = None;
                 parts.map_or(Reading::Ended, |(stream, unread)| Reading::Withheld {
@@ -239,7 +242,7 @@ impl ResponseBody {
             && let Some(stream) = body.into_reusable()
             && self.connection.pool.has_few_idle()
             // A handshake of HTTP/1.1 never waits.
-            && let Some(Ok(connection)) = PooledConnection::over(stream, true).now_or_never()
+            && let Some(Ok(connection)) = PooledConnection::connect(stream, true).now_or_never()
         {
             self.connection.connection = Some(connection);
         }
@@ -251,7 +254,7 @@ impl ResponseBody {
             is_reusable: true,
             ..
         }) = std::mem::replace(&mut self.reading, Reading::Ended)
-            && let Ok(connection) = PooledConnection::over(stream, true).await
+            && let Ok(connection) = PooledConnection::connect(stream, true).await
         {
             self.connection.connection = Some(connection);
         }

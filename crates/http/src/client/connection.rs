@@ -51,7 +51,7 @@ type Outcome = Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>>;
 
 impl PooledConnection {
     /// Makes a connection over `stream`, which must have no unread bytes of an earlier response.
-    pub(crate) async fn over(stream: TcpStream, was_idle: bool) -> hyper::Result<Box<Self>> {
+    pub(crate) async fn connect(stream: TcpStream, was_idle: bool) -> hyper::Result<Box<Self>> {
         let gate = HeadGate::default();
         let (sender, driver) =
             http1::handshake(TokioIo::new(GatedStream::new(stream, gate.clone()))).await?;
@@ -161,7 +161,7 @@ impl PooledConnection {
 
     /// Makes events of the idle connection wake `reaper`. Returns whether there has already been
     /// one.
-    pub(crate) fn rest(&mut self, reaper: &Waker) -> bool {
+    pub(crate) fn watch_idle(&mut self, reaper: &Waker) -> bool {
         self.was_idle = true;
         self.shared.end_poll(reaper)
     }

@@ -95,7 +95,7 @@ impl Connector {
                 .await
                 .map_err(refused)?;
             let io = self.http.call(self.origin).await.map_err(refused)?;
-            PooledConnection::over(io.into_inner(), false)
+            PooledConnection::connect(io.into_inner(), false)
                 .await
                 .map_err(|error| ConnectError::Refused(error.into()))
         };

@@ -235,7 +235,7 @@ impl Future for ResponseFuture {
                             connection: Some(connection),
                             idle: announced_idle(response.headers()),
                         };
-                        return Poll::Ready(Ok(ResponseBody::of(response, connection)));
+                        return Poll::Ready(Ok(ResponseBody::attach(response, connection)));
                     }
                     // The error contains the request only if nothing of it was written.
                     Poll::Ready(Err(mut error)) => match error.take_message() {

@@ -42,7 +42,7 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// For each, [`PooledConnection::rest`] was called with the reaper's waker, or the reaper has
+    /// For each, [`PooledConnection::watch_idle`] was called with the reaper's waker, or the reaper has
     /// polled it since.
     idle: Vec<Idle>,
     /// The number of connections at the beginning of `idle` that were unused since surplus ones
@@ -216,7 +216,7 @@ impl State {
         let Some(reaper) = self.reaper.as_ref().filter(|_| self.idle.len() < max_idle) else {
             return Some(connection);
         };
-        if connection.rest(reaper) {
+        if connection.watch_idle(reaper) {
             reaper.wake_by_ref();
         }
         self.idle.push(Idle {

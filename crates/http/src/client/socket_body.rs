@@ -56,7 +56,7 @@ enum Decoded {
 
 impl Framing {
     /// The framing of a response with these headers; hyper has determined this length.
-    pub(crate) fn of(headers: &HeaderMap, length: Option<u64>) -> Self {
+    pub(crate) fn determine(headers: &HeaderMap, length: Option<u64>) -> Self {
         if let Some(length) = length {
             return Self::Length(length);
         }
@@ -333,7 +333,7 @@ mod tests {
                     HeaderValue::from_static(encoding),
                 );
             }
-            Framing::of(&headers, length)
+            Framing::determine(&headers, length)
         };
         assert_eq!(of(&["gzip, Chunked"], None), CHUNKED);
         assert_eq!(of(&["gzip", "chunked"], None), CHUNKED);

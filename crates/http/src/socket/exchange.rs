@@ -71,7 +71,7 @@ impl SocketSender {
 
 impl SocketReceiver {
     /// The sockets of a listener that keeps its current one.
-    pub fn only(socket: TcpListener) -> Self {
+    pub fn fixed(socket: TcpListener) -> Self {
         sockets(Some(Arc::new(ListeningSocket::own(socket)))).1
     }
 

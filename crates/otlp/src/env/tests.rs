@@ -23,8 +23,8 @@ fn among(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
     }
 }
 
-fn shown(target: Option<OtlpTarget>) -> Option<String> {
-    target.map(|target| target.shown())
+fn display(target: Option<OtlpTarget>) -> Option<String> {
+    target.map(|target| target.display())
 }
 
 #[test]
@@ -45,9 +45,12 @@ fn endpoints_follow_the_specification() {
         &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318/base/")],
     )
     .unwrap();
-    assert_eq!(shown(both.traces).unwrap(), "http://c:4318/base/v1/traces");
     assert_eq!(
-        shown(both.metrics).unwrap(),
+        display(both.traces).unwrap(),
+        "http://c:4318/base/v1/traces"
+    );
+    assert_eq!(
+        display(both.metrics).unwrap(),
         "http://c:4318/base/v1/metrics"
     );
     let own = from(
@@ -55,11 +58,11 @@ fn endpoints_follow_the_specification() {
         &[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:4318/other")],
     )
     .unwrap();
-    assert_eq!(shown(own.traces).unwrap(), "http://c:4318/other");
+    assert_eq!(display(own.traces).unwrap(), "http://c:4318/other");
     assert_eq!(own.metrics, None);
     let by_exporter = from(None, &[("OTEL_TRACES_EXPORTER", "otlp")]).unwrap();
     assert_eq!(
-        shown(by_exporter.traces).unwrap(),
+        display(by_exporter.traces).unwrap(),
         "http://localhost:4318/v1/traces"
     );
     let configured = from(
@@ -67,13 +70,16 @@ fn endpoints_follow_the_specification() {
         &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")],
     )
     .unwrap();
-    assert_eq!(shown(configured.traces).unwrap(), "http://mine:1/v1/traces");
+    assert_eq!(
+        display(configured.traces).unwrap(),
+        "http://mine:1/v1/traces"
+    );
 }
 
 #[test]
 fn log_records_have_a_target_of_their_own() {
     let of = |configured, variables: &[(&str, &str)]| {
-        shown(
+        display(
             OtlpTarget::of_logs(
                 Collector {
                     endpoint: configured,
@@ -113,11 +119,11 @@ fn protocol_is_per_signal_and_configuration_overrides_it() {
     let settings = from(None, &traces_by_grpc).unwrap();
     let (traces, metrics) = (settings.traces.unwrap(), settings.metrics.unwrap());
     assert_eq!(
-        (traces.protocol, traces.shown().as_str()),
+        (traces.protocol, traces.display().as_str()),
         (OtlpProtocol::Grpc, "http://c:4317")
     );
     assert_eq!(
-        (metrics.protocol, metrics.shown().as_str()),
+        (metrics.protocol, metrics.display().as_str()),
         (OtlpProtocol::HttpProtobuf, "http://c:4317/base/v1/metrics")
     );
     let default = [
@@ -125,7 +131,7 @@ fn protocol_is_per_signal_and_configuration_overrides_it() {
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
     ];
     assert_eq!(
-        shown(from(None, &default).unwrap().metrics).unwrap(),
+        display(from(None, &default).unwrap().metrics).unwrap(),
         "http://localhost:4317"
     );
 }

@@ -31,14 +31,14 @@ const MOST_READ: usize = 4096;
 /// quotes. A key that equals a known name is confusable with it too; the caller has found such keys
 /// before. Known names have only ASCII characters.
 pub fn confusable<'k>(raw: &[u8], known: &[&'k str]) -> Option<&'k str> {
-    let folded = Folded::of(decoded_characters(raw));
+    let folded = Folded::new(decoded_characters(raw));
     known.iter().copied().find(|known| folded.could_be(known))
 }
 
 /// Whether `method`, which Fanlight does not know, could be taken for a known method. It would then
 /// be forwarded without that method's checks.
 pub fn is_confusable_method(method: &str) -> bool {
-    let folded = Folded::of(method.chars());
+    let folded = Folded::new(method.chars());
     Method::KNOWN.iter().any(|known| folded.could_be(known))
 }
 
@@ -166,7 +166,7 @@ struct Folded {
 }
 
 impl Folded {
-    fn of(mut name: impl Iterator<Item = char>) -> Self {
+    fn new(mut name: impl Iterator<Item = char>) -> Self {
         let mut folded = Self::default();
         let mut read = 0..MOST_READ;
         let taken = name.try_for_each(|character| match read.next() {

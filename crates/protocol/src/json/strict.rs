@@ -48,7 +48,7 @@ impl Unreadable {
     }
 
     /// The same error of a value that is below `name`.
-    fn below(self, name: &str) -> Self {
+    fn prefix(self, name: &str) -> Self {
         let name: String = name.chars().take(SHOWN).collect();
         Self {
             place: format!("/{name}{}", self.place),
@@ -108,7 +108,9 @@ fn value(json: &Json, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
                 match members.entry(name) {
                     Entry::Vacant(place) => drop(place.insert(member.value)),
                     Entry::Occupied(place) => {
-                        return Err(Unreadable::new("the member is there twice").below(place.key()));
+                        return Err(
+                            Unreadable::new("the member is there twice").prefix(place.key())
+                        );
                     }
                 }
             }
@@ -119,7 +121,7 @@ fn value(json: &Json, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
                     string::encode_into(out, &name);
                     out.push(b':');
                 }
-                value(&json.slice(range), out).map_err(|error| error.below(&name))?;
+                value(&json.slice(range), out).map_err(|error| error.prefix(&name))?;
             }
             write(out, b"}");
         }
@@ -127,7 +129,7 @@ fn value(json: &Json, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
             write(out, b"[");
             for (at, range) in json.elements().enumerate() {
                 write(out, if at == 0 { b"" } else { b"," });
-                value(&json.slice(range), out).map_err(|error| error.below(&at.to_string()))?;
+                value(&json.slice(range), out).map_err(|error| error.prefix(&at.to_string()))?;
             }
             write(out, b"]");
         }

@@ -136,13 +136,13 @@ const BOUNDS: &[&str] = &["max", "min", "num"];
 /// Whether a value with this name is secret. Words are separated by `-`, `_`, `.`, spaces and
 /// changes of case. Digits and the plural `s` at their ends do not count.
 pub fn is_secret(name: &str) -> bool {
-    let mut name = Words::of(name);
+    let mut name = Words::split(name);
     name.has_secret_part() || (0..name.ends.len()).any(|index| name.is_secret_word(index))
 }
 
 /// Whether a value with this name can also be a number of tokens.
 pub(super) fn may_be_count(name: &str) -> bool {
-    let name = Words::of(name);
+    let name = Words::split(name);
     name.plain.ends_with("tokens")
 }
 
@@ -154,7 +154,7 @@ struct Words {
 }
 
 impl Words {
-    fn of(name: &str) -> Self {
+    fn split(name: &str) -> Self {
         let (mut plain, mut ends) = (String::new(), Vec::new());
         let mut before = ' ';
         let mut chars = name.chars();

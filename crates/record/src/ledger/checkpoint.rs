@@ -59,7 +59,7 @@ impl CheckpointKey {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let pair = Ed25519KeyPair::from_pkcs8(bytes).ok()?;
         let key: [u8; 32] = pair.public_key().as_ref().try_into().ok()?;
-        let name = format!("fanlight-{}", HEXLOWER.encode(tree::of(&key).get(..8)?));
+        let name = format!("fanlight-{}", HEXLOWER.encode(tree::hash(&key).get(..8)?));
         Some(Self {
             pair,
             public: PublicKey { name, key },
@@ -123,7 +123,7 @@ impl PublicKey {
 
     fn id(&self) -> [u8; 4] {
         let text = [self.name.as_bytes(), b"\n", &[ED25519_NOTE], &self.key].concat();
-        let hash = tree::of(&text);
+        let hash = tree::hash(&text);
         [hash[0], hash[1], hash[2], hash[3]]
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let (key, bytes) = CheckpointKey::generate().unwrap();
         let (other, _) = CheckpointKey::generate().unwrap();
         let mut edge = Edge::default();
-        edge.push(tree::of(b"a"));
+        edge.push(tree::hash(b"a"));
         let text = key.sign(&edge);
         let public = PublicKey::read(&key.public().written()).unwrap();
         assert_eq!(

@@ -78,7 +78,7 @@ pub(crate) fn head_of(line: &[u8]) -> Option<Head> {
     Some(Head {
         number: Some(number).filter(|number| *number > 0)?,
         day,
-        edge: Edge::of(blocks, heads)?,
+        edge: Edge::new(blocks, heads)?,
     })
 }
 

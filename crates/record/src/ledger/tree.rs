@@ -14,7 +14,7 @@ pub(crate) struct Edge {
 
 impl Edge {
     /// An edge of `size` blocks with these heads; `None` if the numbers do not match.
-    pub(crate) fn of(size: u64, heads: Vec<Hash>) -> Option<Self> {
+    pub(crate) fn new(size: u64, heads: Vec<Hash>) -> Option<Self> {
         (u32::try_from(heads.len()) == Ok(size.count_ones())).then_some(Self { size, heads })
     }
 
@@ -46,14 +46,14 @@ impl Edge {
     pub(crate) fn root(&self) -> Hash {
         let mut heads = self.heads.iter().rev();
         let Some(last) = heads.next() else {
-            return of(b"");
+            return hash(b"");
         };
         heads.fold(*last, |right, left| joined(left, &right))
     }
 }
 
 /// The hash of a text.
-pub(crate) fn of(text: &[u8]) -> Hash {
+pub(crate) fn hash(text: &[u8]) -> Hash {
     digest(&SHA256, text)
         .as_ref()
         .try_into()
@@ -79,7 +79,7 @@ pub(crate) struct BlockHash(Context);
 
 impl BlockHash {
     /// The hash of a block that begins with `line`.
-    pub(crate) fn of(line: &[u8]) -> Self {
+    pub(crate) fn begin(line: &[u8]) -> Self {
         let mut context = Context::new(&SHA256);
         context.update(&[0]);
         context.update(line);
@@ -136,10 +136,10 @@ mod tests {
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
         );
         for (leaf, root) in leaves.into_iter().zip(roots) {
-            edge.push(BlockHash::of(leaf).finish());
+            edge.push(BlockHash::begin(leaf).finish());
             assert_eq!(HEXLOWER.encode(&edge.root()), root, "{}", edge.size());
             assert_eq!(
-                Edge::of(edge.size(), edge.heads().to_vec()),
+                Edge::new(edge.size(), edge.heads().to_vec()),
                 Some(edge.clone())
             );
         }

@@ -153,7 +153,7 @@ pub(crate) fn verify_at(
                 break;
             }
             let taken = state.take(line.text, number == 1);
-            taken.map_err(|what| what.at(&path, number))?;
+            taken.map_err(|what| what.locate(&path, number))?;
         }
     }
     state.finish(now)
@@ -191,7 +191,7 @@ enum WrongLine {
 }
 
 impl WrongLine {
-    fn at(&self, file: &Path, line: usize) -> Wrong {
+    fn locate(&self, file: &Path, line: usize) -> Wrong {
         match *self {
             Self::Checkpoint(size) => Wrong::Checkpoint {
                 size,
@@ -266,7 +266,7 @@ impl Reading {
             None if self.previous.is_some() && self.previous != previous => {
                 return Err(WrongLine::Chain);
             }
-            None => self.block = Some(BlockHash::of(text)),
+            None => self.block = Some(BlockHash::begin(text)),
         }
         // A line of an unknown time is as old as can be.
         self.uncovered

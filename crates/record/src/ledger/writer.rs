@@ -327,7 +327,7 @@ impl Writer {
         let mut file = files::open(&files.current())?;
         lock(&file)?;
         let key = key(&files.key())?;
-        let mut continued = Continued::of(&files.current())?;
+        let mut continued = Continued::read(&files.current())?;
         if continued.is_damaged {
             let aside = files.set_aside(epoch::seconds());
             fs::rename(files.current(), &aside)?;
@@ -344,7 +344,7 @@ impl Writer {
             && let Some(last) = files.earlier().last()
         {
             // A process ended before it could begin this file, which continues the last one.
-            continued.chain = Continued::of(last)?.chain;
+            continued.chain = Continued::read(last)?.chain;
         }
         let now = Instant::now();
         let Continued {
@@ -479,7 +479,7 @@ impl Writer {
                     .iter()
                     .for_each(|mirror| lines().for_each(|line| mirror.line(line)));
                 let whole = block.strip_suffix('\n').unwrap_or(block);
-                chain.close(BlockHash::of(whole.as_bytes()));
+                chain.close(BlockHash::begin(whole.as_bytes()));
                 self.chain = chain;
                 self.length += block.len() as u64;
                 self.is_unsynced = true;
@@ -697,7 +697,7 @@ impl Chain {
 }
 
 impl Continued {
-    fn of(path: &Path) -> io::Result<Self> {
+    fn read(path: &Path) -> io::Result<Self> {
         let mut continued = Self::default();
         let mut lines = lines_of(path)?;
         let mut block: Option<BlockHash> = None;
@@ -717,7 +717,7 @@ impl Continued {
             match &mut block {
                 Some(block) if !begins_block(line.text) => block.push(line.text),
                 _ => {
-                    let ended = block.replace(BlockHash::of(line.text));
+                    let ended = block.replace(BlockHash::begin(line.text));
                     ended
                         .into_iter()
                         .for_each(|block| continued.chain.close(block));

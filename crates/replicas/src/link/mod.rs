@@ -89,7 +89,7 @@ pub trait Members: Send + Sync {
     fn settled<'a>(&'a self, run: ProcessRun) -> BoxFuture<'a, ()>;
 
     /// The other replicas that are not ending and have an address.
-    fn others(&self) -> Vec<ProcessRun>;
+    fn list(&self) -> Vec<ProcessRun>;
 }
 
 /// Forwards requests to other replicas.
@@ -223,8 +223,8 @@ impl Replicas for Link {
         })
     }
 
-    fn another(&self) -> Option<ProcessRun> {
-        let mut others = self.members.others();
+    fn find_other(&self) -> Option<ProcessRun> {
+        let mut others = self.members.list();
         let clients = self.clients.lock();
         others.retain(|run| !clients.made.get(run).is_some_and(|known| known.is_paused()));
         fastrand::choice(others)
@@ -357,7 +357,7 @@ mod tests {
             Box::pin(std::future::ready(()))
         }
 
-        fn others(&self) -> Vec<ProcessRun> {
+        fn list(&self) -> Vec<ProcessRun> {
             vec![RUN]
         }
     }
@@ -423,10 +423,10 @@ mod tests {
             forward(&link, ProcessRun::from_bytes([2; 8])).await,
             Err(ForwardError::Gone)
         );
-        assert_eq!(link.another(), Some(RUN));
+        assert_eq!(link.find_other(), Some(RUN));
         assert_eq!(forward(&link, RUN).await, Err(ForwardError::Unreachable));
         assert_eq!(
-            link.another(),
+            link.find_other(),
             None,
             "nothing more is to begin there for a while"
         );

@@ -104,7 +104,7 @@ impl Members for Replicas {
         })
     }
 
-    fn others(&self) -> Vec<ProcessRun> {
+    fn list(&self) -> Vec<ProcessRun> {
         let (members, own) = (self.membership.members(), self.membership.id());
         let is_there = |one: &&Member| one.id != own && !one.is_ending && one.address.is_some();
         members

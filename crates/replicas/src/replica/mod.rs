@@ -81,7 +81,7 @@ pub struct ReplicaTasks {
 impl Replicas {
     /// The replicas in the configuration; `None` if this process is alone. Nothing is connected
     /// yet.
-    pub fn of(config: &Config) -> Result<Option<Self>, ReplicaError> {
+    pub fn from_config(config: &Config) -> Result<Option<Self>, ReplicaError> {
         let Some(options) = &config.replicas else {
             return Ok(None);
         };
@@ -116,7 +116,7 @@ impl Replicas {
     /// Connects without joining the replicas, for a command that reads their common data. Waits
     /// until connected, or until the connection fails.
     pub async fn connected(config: &Config) -> Result<Option<(Self, DropGuard)>, ReplicaError> {
-        let Some(replicas) = Self::of(config)? else {
+        let Some(replicas) = Self::from_config(config)? else {
             return Ok(None);
         };
         let end = CancellationToken::new();

@@ -93,7 +93,7 @@ impl TasksInCommon {
             })
             .ok()
         };
-        let whole = with(known.made_by.as_deref().map(WrittenCall::of))?;
+        let whole = with(known.made_by.as_deref().map(WrittenCall::from_subject))?;
         let text = if whole.len() <= LARGEST {
             whole
         } else {
@@ -117,7 +117,7 @@ impl TasksInCommon {
 }
 
 impl WrittenCall {
-    fn of(call: &PolicySubject) -> Self {
+    fn from_subject(call: &PolicySubject) -> Self {
         Self {
             action: call.action.as_str().to_owned(),
             kind: call.kind.as_str().to_owned(),
@@ -155,7 +155,7 @@ impl CommonTaskOwners for TasksInCommon {
     fn find(&self, task: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>> {
         Box::pin(async move {
             let (held, left): (String, i64) =
-                known(self.shared.run(&FIND.key(self.key(&task))).await)?;
+                log_failure(self.shared.run(&FIND.key(self.key(&task))).await)?;
             self.opened(&task, &held, left)
         })
     }
@@ -171,21 +171,21 @@ impl CommonTaskOwners for TasksInCommon {
                 .arg(sealed)
                 .arg(millis(learnt.kept_for).max(1))
                 .arg(u8::from(created));
-            let _ = known::<u8>(self.shared.run(&script).await);
+            let _ = log_failure::<u8>(self.shared.run(&script).await);
         })
     }
 
     fn forget(&self, task: Vec<u8>) -> BoxFuture<'_, ()> {
-        Box::pin(
-            async move { _ = known::<u8>(self.shared.run(&FORGET.key(self.key(&task))).await) },
-        )
+        Box::pin(async move {
+            _ = log_failure::<u8>(self.shared.run(&FORGET.key(self.key(&task))).await);
+        })
     }
 }
 
 fanlight_protocol::opaque!(TasksInCommon);
 
 /// If Valkey cannot be read, Fanlight asks the servers who owns a task.
-fn known<T>(answer: Result<T, SharedError>) -> Option<T> {
+fn log_failure<T>(answer: Result<T, SharedError>) -> Option<T> {
     answer
         .inspect_err(|error| tracing::debug!(%error, "cannot read or write the owner of a task"))
         .ok()

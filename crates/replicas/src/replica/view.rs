@@ -28,9 +28,9 @@ impl fanlight_admin::Replicas for Replicas {
         let report = self.shared.report();
         let requests = [("answered", report.answered), ("failed", report.failed)];
         vec![
-            CONNECTED.of(report.trouble.is_none().into()),
+            CONNECTED.with_value(report.trouble.is_none().into()),
             REQUESTS.with(requests.map(|(outcome, count)| ([outcome], count))),
-            MEMBERS.of(self.membership.members().len() as u64),
+            MEMBERS.with_value(self.membership.members().len() as u64),
         ]
     }
 }

@@ -96,7 +96,7 @@ impl BackendMetrics {
     }
 
     /// The labels that name the server.
-    pub(super) fn named(&self) -> NamedBackend {
+    pub(super) fn labels(&self) -> NamedBackend {
         let address = self.address.read().clone();
         NamedBackend {
             name: self.name.to_string(),

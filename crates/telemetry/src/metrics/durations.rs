@@ -154,7 +154,7 @@ impl Durations {
 mod tests {
     use super::*;
 
-    fn of(millis: &[u64]) -> Durations {
+    fn durations(millis: &[u64]) -> Durations {
         let mut durations = Durations::default();
         millis
             .iter()
@@ -166,24 +166,28 @@ mod tests {
     fn quantile_is_near_the_value() {
         assert_eq!(Durations::default().quantile(0.5), None);
         for millis in [1, 4, 9, 35, 80, 650, 9_000] {
-            let found = of(&[millis; 100]).quantile(0.95).unwrap().as_secs_f64() * 1000.0;
+            let found = durations(&[millis; 100])
+                .quantile(0.95)
+                .unwrap()
+                .as_secs_f64()
+                * 1000.0;
             assert!(
                 (found / millis as f64 - 1.0).abs() < 0.35,
                 "{millis} {found}"
             );
         }
-        let mixed = of(&[[2; 98].as_slice(), &[5_000; 2]].concat());
+        let mixed = durations(&[[2; 98].as_slice(), &[5_000; 2]].concat());
         assert!(mixed.quantile(0.5).unwrap() <= Duration::from_millis(2));
         assert!(mixed.quantile(0.99).unwrap() > Duration::from_secs(4));
         assert_eq!(
-            of(&[1_000_000]).quantile(0.5),
+            durations(&[1_000_000]).quantile(0.5),
             Some(Duration::from_secs(300))
         );
     }
 
     #[test]
     fn ranges_are_merged_without_loss() {
-        let all = of(&[1, 4, 9, 35, 80, 650, 9_000, 1_000_000]);
+        let all = durations(&[1, 4, 9, 35, 80, 650, 9_000, 1_000_000]);
         let limits = nanos([1_000, 50_000, 300_000_000]);
         assert!(limits.iter().all(|limit| LIMITS.contains(limit)));
         assert_eq!(all.within(&limits).collect::<Vec<_>>(), [1, 3, 3, 1]);
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn differences_are_those_of_the_time_between() {
-        let (mut now, then) = (of(&[1, 1, 400]), of(&[1]));
+        let (mut now, then) = (durations(&[1, 1, 400]), durations(&[1]));
         assert_eq!(
             now.since(&then).map(|(_, count)| count).collect::<Vec<_>>(),
             [1, 1]

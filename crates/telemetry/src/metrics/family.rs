@@ -115,7 +115,7 @@ impl FamilyInfo {
     }
 
     /// The metric with this value, without labels.
-    pub fn of(&'static self, value: u64) -> Family {
+    pub fn with_value(&'static self, value: u64) -> Family {
         self.with([([""; 0], value)])
     }
 }

@@ -91,7 +91,7 @@ impl KnownNames {
         let hash = self.hasher.hash_one(list);
         let known = self.tables.read();
         if known
-            .of(owner, kind)
+            .names(owner, kind)
             .is_some_and(|owned| owned.read.contains(&hash))
         {
             return;
@@ -115,7 +115,7 @@ impl KnownNames {
         };
         let tables = self.tables.read();
         let number = tables
-            .of(owner, kind)
+            .names(owner, kind)
             .and_then(|owned| owned.names.get(name));
         Some(NameId {
             kind,
@@ -133,7 +133,7 @@ impl KnownNames {
 }
 
 impl Tables {
-    fn of(&self, owner: u16, kind: NameKind) -> Option<&OwnerNames> {
+    fn names(&self, owner: u16, kind: NameKind) -> Option<&OwnerNames> {
         self.owners.get(usize::from(owner))?.get(kind as usize)
     }
 

@@ -307,7 +307,7 @@ impl Metrics {
         backend.map(|backend| backend.name().to_owned())
     }
 
-    pub(crate) fn known(&self) -> &KnownNames {
+    pub(crate) fn known_names(&self) -> &KnownNames {
         &self.known
     }
 
@@ -318,7 +318,7 @@ impl Metrics {
             backends
                 .iter()
                 .find(|backend| backend.index() == index)
-                .map(|one| one.named())
+                .map(|one| one.labels())
         };
         let snapshot = |series: &Series, about| series.snapshot(about, &self.known, &named);
         let one = |value: i64| vec![(Vec::new(), Values::Integer(value))];

@@ -83,9 +83,9 @@ fn list_is_read_once_until_others_replace_it() {
     assert_eq!(learn(NameKind::Tool, "a"), 24);
     let known = |tool| {
         metrics
-            .known()
+            .known_names()
             .id(0, Target::Tool(tool))
-            .map(|id| metrics.known().text(id))
+            .map(|id| metrics.known_names().text(id))
     };
     assert_eq!(
         [known("b"), known("7")],

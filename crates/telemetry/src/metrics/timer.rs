@@ -76,7 +76,7 @@ impl Timer {
                 Method::Other(_) => Method::Other(Box::default()),
                 known => known.clone(),
             },
-            name: metrics.known().id(index, target),
+            name: metrics.known_names().id(index, target),
             error: None,
             revision: None,
             transport: backend.map(|backend| backend.transport),
@@ -143,7 +143,7 @@ pub(super) mod tests {
         lasted: Duration,
     ) {
         let backend = metrics.backend(backend).index();
-        let name = metrics.known().id(backend, Target::Tool(tool));
+        let name = metrics.known_names().id(backend, Target::Tool(tool));
         let key = Key {
             backend,
             method: Method::CallTool,

@@ -40,7 +40,7 @@ pub(super) struct Clean {
 pub(super) fn masked(text: &str, values: &Values) -> Clean {
     let body = text.strip_prefix(MARK).unwrap_or(text);
     let Ok(json) = Json::parse(Bytes::copy_from_slice(body.as_bytes()), MAX_NESTING) else {
-        let clean = without(text, values);
+        let clean = mask_values(text, values);
         let masked = clean.iter().map(|_| String::new()).collect();
         return Clean {
             text: clean.unwrap_or_else(|| text.to_owned()),
@@ -62,7 +62,7 @@ pub(super) fn masked(text: &str, values: &Values) -> Clean {
 }
 
 /// A text without secrets; `None` if it has none.
-pub(super) fn without(text: &str, values: &Values) -> Option<String> {
+pub(super) fn mask_values(text: &str, values: &Values) -> Option<String> {
     let by_name = without_secrets(text, MASKED);
     let by_value = values.masked(by_name.as_deref().unwrap_or(text), MASKED);
     by_value.or(by_name)
@@ -97,7 +97,7 @@ impl Masking<'_> {
             Kind::Array => self.array(value, start, place),
             Kind::String => match value.as_str() {
                 Some(text) => {
-                    if let Some(clean) = without(&text, self.values) {
+                    if let Some(clean) = mask_values(&text, self.values) {
                         self.replace(value, start, &clean);
                     }
                 }
@@ -110,11 +110,13 @@ impl Masking<'_> {
     }
 
     fn object(&mut self, object: &Json, start: usize, place: Place) {
-        let secret_members = secret::Members::of(object);
+        let secret_members = secret::Members::read(object);
         for member in object.members() {
             let (key, inner) = (member.key.clone(), object.slice(member.value.clone()));
             let name = member.name(object);
-            let clean = name.as_deref().and_then(|name| without(name, self.values));
+            let clean = name
+                .as_deref()
+                .and_then(|name| mask_values(name, self.values));
             let shown = clean.as_deref().or(name.as_deref()).unwrap_or(MASKED);
             let length = self.enter(shown);
             if name.is_none() || clean.is_some() {
@@ -168,7 +170,7 @@ impl Masking<'_> {
     }
 
     fn array(&mut self, array: &Json, start: usize, place: Place) {
-        let mut secret_elements = secret::Elements::of(array);
+        let mut secret_elements = secret::Elements::new(array);
         for (index, element) in array.elements().enumerate() {
             let (at, inner) = (start + element.start, array.slice(element));
             let length = self.enter(&index.to_string());

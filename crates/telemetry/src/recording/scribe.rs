@@ -13,7 +13,7 @@ use fanlight_protocol::sse::EventDecoder;
 use fanlight_protocol::{Message as Parsed, Method};
 
 use super::causes::Causes;
-use super::mask::{Clean, MASKED, masked, without};
+use super::mask::{Clean, MASKED, mask_values, masked};
 use super::tap::{Batch, Captured, Item, Party};
 use super::values::Values;
 use super::{
@@ -317,7 +317,7 @@ impl Scribe {
             // Names cannot be told from values here, so any secret hides the whole.
             Err(_)
                 if self.values.are_in(text)
-                    || without(&String::from_utf8_lossy(text), &self.values).is_some() =>
+                    || mask_values(&String::from_utf8_lossy(text), &self.values).is_some() =>
             {
                 (
                     Text::Text(MASKED.to_owned()),
@@ -346,7 +346,7 @@ impl Scribe {
             let written = String::from_utf8_lossy(value);
             let is_secret_text = |text: Cow<'_, str>| {
                 originals.iter().any(|original| **original == *text)
-                    || without(&text, &self.values).is_some()
+                    || mask_values(&text, &self.values).is_some()
             };
             // A value that cannot be decoded may hide anything.
             let is_hidden = param.is_some_and(is_secret)

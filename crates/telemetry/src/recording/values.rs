@@ -55,7 +55,7 @@ impl Values {
                 .map(|value| value.into_bytes().into()),
         );
         if self.known.len() > before {
-            self.configured = Search::of(self.known.iter());
+            self.configured = Search::new(self.known.iter());
         }
     }
 
@@ -68,9 +68,9 @@ impl Values {
         let of_old = self.learnt.len() / YOUNG * YOUNG;
         let (old, young) = self.learnt.split_at(of_old);
         if young.is_empty() {
-            self.old = Search::of(old.iter());
+            self.old = Search::new(old.iter());
         }
-        self.young = Search::of(young.iter());
+        self.young = Search::new(young.iter());
     }
 
     /// Whether the bytes contain a value, in itself or encoded.
@@ -174,7 +174,7 @@ impl Values {
 }
 
 impl Search {
-    fn of<'a>(values: impl Iterator<Item = &'a Box<[u8]>>) -> Self {
+    fn new<'a>(values: impl Iterator<Item = &'a Box<[u8]>>) -> Self {
         let (mut patterns, mut is_plain) = (Vec::new(), Vec::new());
         for value in values {
             patterns.push(value.to_vec());

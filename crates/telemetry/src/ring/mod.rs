@@ -129,7 +129,7 @@ impl Ring {
         // Dropped spans are freed after the lock is released.
         let (id, evicted) = {
             let mut state = self.state.lock();
-            let attempt = Attempt::of(&span);
+            let attempt = Attempt::from_span(&span);
             let most = self.limits.of_trace();
             let by_state = continued.and_then(|one| state.rounds.take(one));
             let first = first.or(by_state);
@@ -253,7 +253,7 @@ struct Attempt {
 
 impl Attempt {
     /// The attempt that an ended span stands for, if it is one.
-    fn of(span: &Record) -> Option<Self> {
+    fn from_span(span: &Record) -> Option<Self> {
         if span.start.kind != Kind::Internal || span.parent.is_some() {
             return None;
         }

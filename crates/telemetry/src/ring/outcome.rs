@@ -29,7 +29,7 @@ impl TraceOutcome {
             .find(|outcome| outcome.as_str() == name)
     }
 
-    pub(super) fn of(error: Option<ErrorType>) -> Self {
+    pub(super) fn from_error(error: Option<ErrorType>) -> Self {
         match error {
             None => Self::Ok,
             Some(ErrorType::ToolError) => Self::ToolError,
@@ -66,7 +66,7 @@ fanlight_protocol::named! {
 impl Side {
     /// The side of a failure that no gate has caused. `at_server` is whether a server's answer, or
     /// the lack of one, has the failure, too.
-    pub(super) fn of(error: ErrorType, at_server: bool) -> Self {
+    pub(super) fn judge(error: ErrorType, at_server: bool) -> Self {
         match error {
             ErrorType::Cancelled | ErrorType::Abandoned | ErrorType::InvalidRequest => Self::Client,
             ErrorType::Overloaded
@@ -120,7 +120,7 @@ mod tests {
             (ErrorType::ToolError, true, Side::Server),
             (ErrorType::ConnectFailed, true, Side::Server),
         ] {
-            assert_eq!(Side::of(error, at_server), side, "{error:?}");
+            assert_eq!(Side::judge(error, at_server), side, "{error:?}");
         }
     }
 }

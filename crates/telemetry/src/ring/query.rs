@@ -238,7 +238,7 @@ impl Records {
     }
 
     fn outcome(&self) -> TraceOutcome {
-        TraceOutcome::of(self.failure().map(|(_, error)| error))
+        TraceOutcome::from_error(self.failure().map(|(_, error)| error))
     }
 
     fn side(&self) -> Option<Side> {
@@ -250,7 +250,7 @@ impl Records {
             |span: &Record| span.start.kind != Kind::Server && span.start.backend.is_some();
         let mut spans = self.spans.iter();
         let at_server = spans.any(|span| to_server(span) && span.error().is_some());
-        Some(Side::of(error, at_server))
+        Some(Side::judge(error, at_server))
     }
 
     /// Whether no request of a client is part of the trace.
@@ -272,7 +272,7 @@ impl Records {
         let (number, dropped, attempts) = (self.number, self.dropped, self.attempts);
         let owners = self.spans.iter().filter_map(|span| span.own_content());
         let content = owners.flat_map(|content| content.messages());
-        let content = content.map(TraceContent::of).collect();
+        let content = content.map(TraceContent::from_message).collect();
         Trace {
             number,
             id,

@@ -68,7 +68,7 @@ fn push(ring: &Ring, trace: u128, id: u64, of: &Of<'_>) -> usize {
     if let Some(first) = of.first_round {
         span.update(|fields| fields.optional().first_round = Some(TraceId::from(first)));
     }
-    let state = |state: Option<&str>| state.and_then(StateId::of);
+    let state = |state: Option<&str>| state.and_then(StateId::derive);
     span.update(|fields| {
         fields.optional().issued = state(of.issued);
         fields.optional().continued = state(of.continued);
@@ -531,7 +531,7 @@ fn push_of(
     )
     .unwrap();
     let principal: Option<Arc<str>> = principal.map(Arc::from);
-    span.update(|fields| fields.client = ClientName::of(Some(&info), principal.as_ref()));
+    span.update(|fields| fields.client = ClientName::new(Some(&info), principal.as_ref()));
     let size = span
         .end(&Outcome::Finished, Duration::from_millis(millis))
         .unwrap();

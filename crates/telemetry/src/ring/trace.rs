@@ -64,7 +64,7 @@ pub struct TraceContent {
 }
 
 impl TraceContent {
-    pub(super) fn of(message: Message) -> Self {
+    pub(super) fn from_message(message: Message) -> Self {
         Self {
             span_id: message.span.to_string(),
             at: message.at,

@@ -27,7 +27,7 @@ pub(super) struct Compared {
 }
 
 impl Budget {
-    pub(super) fn of(counted: &BTreeMap<String, f64>) -> Self {
+    pub(super) fn new(counted: &BTreeMap<String, f64>) -> Self {
         Self {
             tolerance_percent: 10.0,
             instructions: counted.clone(),
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn count_over_the_tolerance_fails() {
-        let budget = Budget::of(&counts(&[("a", 1000.0), ("b", 1000.0)]));
+        let budget = Budget::new(&counts(&[("a", 1000.0), ("b", 1000.0)]));
         assert_eq!(
             budget
                 .compare(&counts(&[("a", 1099.0), ("b", 500.0)]))
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn room_is_for_counts_within_the_tolerance_alone() {
-        let budget = Budget::of(&counts(&[("a", 1000.0), ("b", 1000.0)]));
+        let budget = Budget::new(&counts(&[("a", 1000.0), ("b", 1000.0)]));
         assert!(budget.has_room_for(&counts(&[("a", 1099.0)])));
         assert!(!budget.has_room_for(&counts(&[("a", 1000.0), ("b", 1101.0)])));
         assert!(!budget.has_room_for(&counts(&[("new", 1.0)])));
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn kind_that_is_missing_on_either_side_fails() {
-        let budget = Budget::of(&counts(&[("a", 1000.0)]));
+        let budget = Budget::new(&counts(&[("a", 1000.0)]));
         assert_eq!(
             budget
                 .compare(&counts(&[("a", 1000.0), ("new", 1.0)]))

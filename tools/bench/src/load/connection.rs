@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::request::{is_error, shown};
+use super::request::{excerpt, is_error};
 use crate::error::{BenchError, Doing, Result};
 
 /// The most bytes of a head.
@@ -171,7 +171,7 @@ impl Connection {
 
 /// The error for an answer with another status than 200.
 pub(crate) fn unexpected(head: &Head, body: &[u8]) -> BenchError {
-    let said = format!("HTTP {}: {}", head.status, shown(body));
+    let said = format!("HTTP {}: {}", head.status, excerpt(body));
     if is_error(body) {
         BenchError::Refused(said)
     } else {
@@ -224,7 +224,7 @@ impl Body {
                 Some(&received[..])
             };
             let Some(line) = line else { return Ok(false) };
-            let wrong = |_| BenchError::Wrong(format!("a chunk of the size {:?}", shown(line)));
+            let wrong = |_| BenchError::Wrong(format!("a chunk of the size {:?}", excerpt(line)));
             let httparse::Status::Complete((length, size)) =
                 httparse::parse_chunk_size(line).map_err(wrong)?
             else {
@@ -272,7 +272,7 @@ fn take_event(stream: &mut BytesMut) -> Option<Bytes> {
 fn parse_head(received: &[u8]) -> Result<Option<(Head, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
-    let wrong = |what: String| BenchError::Wrong(format!("{what}: {}", shown(received)));
+    let wrong = |what: String| BenchError::Wrong(format!("{what}: {}", excerpt(received)));
     let length = match response
         .parse(received)
         .map_err(|error| wrong(error.to_string()))?

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::calls::Served;
 use super::connection::{Body, Connection, unexpected};
-use super::request::{Id, Message, shown};
+use super::request::{Id, Message, excerpt};
 use super::session::Client;
 use crate::era::Era;
 use crate::error::{BenchError, Result, join_all, within};
@@ -115,7 +115,7 @@ fn sent_at(event: &[u8], expected: u32) -> Result<u64> {
             .parse()
             .ok()
     });
-    time.ok_or_else(|| BenchError::Wrong(format!("not progress {expected}: {}", shown(event))))
+    time.ok_or_else(|| BenchError::Wrong(format!("not progress {expected}: {}", excerpt(event))))
 }
 
 #[cfg(test)]

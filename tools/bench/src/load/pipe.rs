@@ -7,7 +7,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStdin, ChildStdout};
 
-use super::request::{Exchange, Id, Message, id_of, shown};
+use super::request::{Exchange, Id, Message, excerpt, id_of};
 use crate::error::{BenchError, Doing, Result, within};
 
 /// A client over pipes.
@@ -107,7 +107,7 @@ impl Pipe {
     }
 
     fn check(&mut self, line: &[u8]) -> Result<()> {
-        let number = id_of(line).ok_or_else(|| BenchError::Wrong(shown(line)))?;
+        let number = id_of(line).ok_or_else(|| BenchError::Wrong(excerpt(line)))?;
         self.exchange.check(Id::number(number), line)?;
         let is_open = self.open.remove(&number);
         if is_open {
@@ -115,7 +115,7 @@ impl Pipe {
         } else {
             Err(BenchError::Wrong(format!(
                 "an answer to no call: {}",
-                shown(line)
+                excerpt(line)
             )))
         }
     }

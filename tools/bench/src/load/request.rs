@@ -121,9 +121,9 @@ impl Exchange {
             .and_then(|rest| rest.strip_prefix(id.as_bytes()))
             .and_then(|rest| rest.strip_prefix(BEFORE_RESULT))
             .and_then(|rest| rest.strip_suffix(b"}"));
-        let wrong = |what: &str| BenchError::Wrong(format!("{what}: {}", shown(answer)));
+        let wrong = |what: &str| BenchError::Wrong(format!("{what}: {}", excerpt(answer)));
         let result = result.ok_or_else(|| match is_error(answer) {
-            true => BenchError::Refused(shown(answer)),
+            true => BenchError::Refused(excerpt(answer)),
             false => wrong("not a response with this id and a result"),
         })?;
         match &self.expected {
@@ -141,7 +141,7 @@ impl Exchange {
 /// Checks that `answer` is a response with this id and `text`, and no error.
 fn check_leniently(id: Id, text: &[u8], answer: &[u8]) -> Result<()> {
     if is_error(answer) {
-        return Err(BenchError::Refused(shown(answer)));
+        return Err(BenchError::Refused(excerpt(answer)));
     }
     let has = |part: &[u8]| memmem::find(answer, part).is_some();
     let is_right = has(id.as_bytes()) && has(br#""result""#) && has(text);
@@ -150,7 +150,7 @@ fn check_leniently(id: Id, text: &[u8], answer: &[u8]) -> Result<()> {
     } else {
         Err(BenchError::Wrong(format!(
             "not the answer: {}",
-            shown(answer)
+            excerpt(answer)
         )))
     }
 }
@@ -171,7 +171,7 @@ pub(crate) fn id_of(answer: &[u8]) -> Option<u64> {
 }
 
 /// The beginning of an unexpected answer, for an error message.
-pub(crate) fn shown(bytes: &[u8]) -> String {
+pub(crate) fn excerpt(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..300).unwrap_or(bytes)).into_owned()
 }
 

@@ -11,7 +11,7 @@ use crate::era::Era;
 use crate::error::{BenchError, Result, within};
 use crate::load::connection::{Body, Connection, unexpected};
 use crate::load::head::{initialized, post};
-use crate::load::request::shown;
+use crate::load::request::excerpt;
 
 /// A client with a session in the legacy era.
 pub(super) struct Client {
@@ -117,7 +117,7 @@ impl Client {
             if is_complete {
                 return Err(BenchError::Wrong(format!(
                     "no response to {method}: {}",
-                    shown(body.as_bytes())
+                    excerpt(body.as_bytes())
                 )));
             }
         }
@@ -135,7 +135,7 @@ impl Client {
         for _ in 0..PAGES {
             let page = self.ask(method, &cursor).await?;
             let list = raw::at(&page, &format!("/result/{member}"));
-            let list = list.ok_or_else(|| BenchError::Refused(shown(page.as_bytes())))?;
+            let list = list.ok_or_else(|| BenchError::Refused(excerpt(page.as_bytes())))?;
             entries.extend(raw::elements(list));
             let next = raw::at(&page, "/result/nextCursor").filter(|next| next.starts_with('"'));
             let Some(next) = next else { break };

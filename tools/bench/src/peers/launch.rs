@@ -16,7 +16,7 @@ use crate::era::Era;
 use crate::error::{BenchError, Doing, Result, within};
 use crate::load::connection::Connection;
 use crate::load::head::post;
-use crate::load::request::shown;
+use crate::load::request::excerpt;
 use crate::system::{Bench, FanlightConfig, Kind, Process, Surroundings, System, free_address};
 use crate::usage::Usage;
 
@@ -56,7 +56,7 @@ impl Gateway {
         let of_kind = |kind, address| async move {
             System::start(bench, kind, &[address], &FanlightConfig::default())
                 .await
-                .map(Self::of)
+                .map(Self::new)
         };
         match (&peer.source, server) {
             (Source::Direct, Server::Http(address)) => of_kind(Kind::Direct, *address).await,
@@ -65,7 +65,7 @@ impl Gateway {
             (Source::Fanlight, Server::Stdio(words)) => {
                 System::start_fanlight_over_stdio(bench, words)
                     .await
-                    .map(Self::of)
+                    .map(Self::new)
             }
             _ => match peer.recipe(era) {
                 Some(recipe) => Self::start_process(bench, peer, installed, server, &recipe).await,
@@ -77,7 +77,7 @@ impl Gateway {
         }
     }
 
-    fn of(system: System) -> Self {
+    fn new(system: System) -> Self {
         let (address, access) = (system.address, system.access.clone());
         Self {
             address,
@@ -230,7 +230,7 @@ async fn register_at_context_forge(
     Err(BenchError::Unsupported(format!(
         "the server was not accepted: HTTP {}: {}",
         head.status,
-        shown(&answer)
+        excerpt(&answer)
     )))
 }
 

@@ -9,7 +9,7 @@ use super::measure::scenario;
 use super::roster::{Link, Package, Peer, Source};
 use super::{Contest, Entrant, Examined};
 use crate::era::Era;
-use crate::report::{Machine, shown};
+use crate::report::{Machine, format_value};
 
 /// Values that belong to a gateway's process.
 const OF_PROCESS: [&str; 3] = ["cpu_us_per_call", "rss_mib", "kib_per_session"];
@@ -179,7 +179,7 @@ fn ranged(range: Option<[f64; 3]>) -> String {
     let Some(range) = range else {
         return "–".to_owned();
     };
-    let [least, median, greatest] = range.map(|value| shown(Some(value)));
+    let [least, median, greatest] = range.map(|value| format_value(Some(value)));
     if least == greatest {
         median
     } else {

@@ -56,7 +56,7 @@ pub(super) struct Recipe {
 impl Peer {
     /// The gateways that the command line selects.
     pub(super) fn all(args: &PeersArgs) -> Result<Vec<Self>> {
-        let mut peers = Self::known();
+        let mut peers = Self::list();
         for text in &args.peer {
             let (name, command) = text
                 .split_once('=')
@@ -95,7 +95,7 @@ impl Peer {
         Ok(peers)
     }
 
-    fn known() -> Vec<Self> {
+    fn list() -> Vec<Self> {
         let peer = |name: &str, link, source| Self {
             name: name.to_owned(),
             link,
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn every_peer_but_those_of_this_program_has_a_recipe_with_a_port() {
-        for peer in Peer::known() {
+        for peer in Peer::list() {
             for era in Era::ALL {
                 let has_port = peer
                     .recipe(era)

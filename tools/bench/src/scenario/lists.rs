@@ -11,7 +11,7 @@ use crate::fake::Stats;
 use crate::load::calls::{Load, Pace, count};
 use crate::load::connection::Connection;
 use crate::load::head::bare;
-use crate::load::request::{Message, count_tools, shown};
+use crate::load::request::{Message, count_tools, excerpt};
 use crate::load::session::Client;
 use crate::results::Values;
 use crate::system::{Fakes, FanlightConfig, Kind, System};
@@ -99,7 +99,7 @@ async fn asked_by(system: &System, era: Era, server: SocketAddr) -> Result<f64> 
 /// The counters of a fake server.
 pub(crate) async fn stats(server: SocketAddr) -> Result<Stats> {
     let answer = request(server, "GET", "/stats").await?;
-    serde_json::from_slice(&answer).map_err(|_| BenchError::Wrong(shown(&answer)))
+    serde_json::from_slice(&answer).map_err(|_| BenchError::Wrong(excerpt(&answer)))
 }
 
 /// Sends a request of the benchmark's own to the fake server.

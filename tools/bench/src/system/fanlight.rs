@@ -193,7 +193,7 @@ pub(super) async fn start_over_stdio(bench: &Bench, command: &[String]) -> Resul
     Ok(System {
         process: Some(process),
         _folder: Some(folder),
-        ..System::of(Kind::Fanlight, address)
+        ..System::open(Kind::Fanlight, address)
     })
 }
 

@@ -126,14 +126,14 @@ impl System {
             .first()
             .ok_or_else(|| BenchError::Other("no fake server".into()))?;
         match kind {
-            Kind::Direct => Ok(Self::of(kind, first)),
+            Kind::Direct => Ok(Self::open(kind, first)),
             Kind::Nginx => nginx::start(bench, first).await,
             _ => fanlight::start(bench, kind, fakes, config).await,
         }
     }
 
     /// An open server at `address`, without prefixes and without a process in between.
-    fn of(kind: Kind, address: SocketAddr) -> Self {
+    fn open(kind: Kind, address: SocketAddr) -> Self {
         let (access, prefixes) = (Access::default(), vec![String::new()]);
         Self {
             kind,

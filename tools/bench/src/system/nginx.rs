@@ -24,7 +24,7 @@ pub(super) async fn start(bench: &Bench, server: SocketAddr) -> Result<System> {
     Ok(System {
         process: Some(process),
         _folder: Some(folder),
-        ..System::of(Kind::Nginx, address)
+        ..System::open(Kind::Nginx, address)
     })
 }
 

@@ -176,7 +176,7 @@ impl Connection {
                 headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
             }
             if status >= 200 {
-                let body = Body::of(status, &headers);
+                let body = Body::new(status, &headers);
                 let peer = self.peer.take();
                 return Ok(Response {
                     status,
@@ -219,7 +219,7 @@ enum Body {
 }
 
 impl Body {
-    fn of(status: u16, headers: &[(String, String)]) -> Self {
+    fn new(status: u16, headers: &[(String, String)]) -> Self {
         let header = |name: &str| {
             headers
                 .iter()

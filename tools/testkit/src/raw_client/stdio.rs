@@ -18,7 +18,7 @@ pub struct StdioClient {
 
 impl StdioClient {
     /// The client of a gateway, whose messages are checked against the schema.
-    pub fn of(gateway: &mut StdioGateway) -> Self {
+    pub fn new(gateway: &mut StdioGateway) -> Self {
         let pipes = (
             gateway.stdin.take().unwrap(),
             gateway.stdout.take().unwrap(),

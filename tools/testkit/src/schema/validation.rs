@@ -40,7 +40,7 @@ pub(super) struct Request {
 
 impl Request {
     /// Parses a request; `None` for other messages.
-    pub(super) fn of(message: &Value) -> Option<Self> {
+    pub(super) fn parse(message: &Value) -> Option<Self> {
         message.get("id")?;
         Some(Self {
             method: message["method"].as_str()?.to_owned(),

@@ -93,17 +93,17 @@ impl End {
 impl Reply {
     /// A response with this raw result.
     pub fn result(raw: impl Into<String>) -> Self {
-        Self::of(End::Result(raw.into()))
+        Self::new(End::Result(raw.into()))
     }
 
     /// A response with this raw error object.
     pub fn error(raw: impl Into<String>) -> Self {
-        Self::of(End::Error(raw.into()))
+        Self::new(End::Error(raw.into()))
     }
 
     /// A response whose raw result depends on the request.
     pub fn compute(result: impl Fn(&Received) -> String + Send + Sync + 'static) -> Self {
-        Self::of(End::Compute(Arc::new(result)))
+        Self::new(End::Compute(Arc::new(result)))
     }
 
     /// A response whose raw result depends on the request and on the client's responses to
@@ -111,35 +111,35 @@ impl Reply {
     pub fn conclude(
         result: impl Fn(&Received, &[Arc<Received>]) -> String + Send + Sync + 'static,
     ) -> Self {
-        Self::of(End::Conclude(Arc::new(result)))
+        Self::new(End::Conclude(Arc::new(result)))
     }
 
     /// A response written as a whole, including its id; it may be invalid.
     pub fn written(response: impl Fn(&Received) -> String + Send + Sync + 'static) -> Self {
-        Self::of(End::Written(Arc::new(response)))
+        Self::new(End::Written(Arc::new(response)))
     }
 
     /// A reply that depends on the request.
     pub fn chosen(reply: impl Fn(&Received) -> Self + Send + Sync + 'static) -> Self {
-        Self::of(End::Chosen(Arc::new(reply)))
+        Self::new(End::Chosen(Arc::new(reply)))
     }
 
     /// An event stream, or lines, that the test writes: see [`super::Backend::stream`].
     pub fn driven() -> Self {
-        Self::of(End::Driven).streamed()
+        Self::new(End::Driven).streamed()
     }
 
     /// [`Reply::driven`] for `subscriptions/listen`; the whole filter is acknowledged first.
     pub fn listening() -> Self {
-        Self::of(End::Acknowledged).streamed()
+        Self::new(End::Acknowledged).streamed()
     }
 
     /// A broken response, or none.
     pub fn fault(fault: Fault) -> Self {
-        Self::of(End::Fault(fault))
+        Self::new(End::Fault(fault))
     }
 
-    fn of(end: End) -> Self {
+    fn new(end: End) -> Self {
         Self {
             stderr: Vec::new(),
             steps: Vec::new(),

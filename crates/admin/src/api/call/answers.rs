@@ -42,7 +42,7 @@ pub(crate) async fn give(
     })?;
     if !admin
         .calls
-        .answer(&id, &Owner::of(&operator), question, result)
+        .answer(&id, &Owner::from_operator(&operator), question, result)
     {
         return Err(Refusal::not_found(
             "this question is not open: it is answered, or its call has ended",
@@ -59,7 +59,10 @@ pub(crate) async fn cancel(
     body: Body,
 ) -> Answer {
     let body = read_json(&admin, &headers, body).await?;
-    if !admin.calls.cancel(&call_of(&body)?, &Owner::of(&operator)) {
+    if !admin
+        .calls
+        .cancel(&call_of(&body)?, &Owner::from_operator(&operator))
+    {
         return Err(Refusal::not_found(
             "you have no such running call; it may have ended",
         ));

@@ -49,7 +49,7 @@ pub(super) fn answer(
     let now = admin.now();
     let running = admin
         .calls
-        .begin(Owner::of(&operator), now.settings.max_calls)
+        .begin(Owner::from_operator(&operator), now.settings.max_calls)
         .map_err(|error| match error {
             NotBegun::TooMany => {
                 let limit = now.settings.max_calls;
@@ -108,7 +108,7 @@ impl Attended {
         events: mpsc::Sender<Event>,
     ) -> Self {
         let (sender, messages) = ServerMessages::channel(QUEUE);
-        let missing = MissingCapabilities::of(Json::literal(CAPABILITIES));
+        let missing = MissingCapabilities::new(Json::literal(CAPABILITIES));
         let (open, progress) = (FuturesUnordered::new(), Progress::default());
         Self {
             admin,
@@ -163,7 +163,7 @@ impl Attended {
             .await;
         for round in 0.. {
             let response = self.until_answered(&mut operation).await;
-            let Some(required) = InputRequired::of(&response) else {
+            let Some(required) = InputRequired::from_response(&response) else {
                 return response;
             };
             if round == MAX_INPUT_ROUNDS {
@@ -257,13 +257,13 @@ impl Attended {
         patience: Duration,
     ) -> Result<Vec<(Json, Json)>, Unanswered> {
         if required.is_empty() {
-            return Err(Unanswered::because(
+            return Err(Unanswered::new(
                 "the server asks for input, but has neither input requests nor a state",
             ));
         }
         let requests = required.requests();
-        let requests = requests
-            .map_err(|_| Unanswered::because("an input request of the server is malformed"))?;
+        let requests =
+            requests.map_err(|_| Unanswered::new("an input request of the server is malformed"))?;
         let mut is_incapable = false;
         for request in &requests {
             is_incapable |= self.missing.lacks(&request.method, request.params.as_ref());
@@ -275,13 +275,13 @@ impl Attended {
         let (mut keys, mut answers) = (Vec::new(), Vec::new());
         for request in requests {
             if request.method != Method::Elicit {
-                return Err(Unanswered::because(
+                return Err(Unanswered::new(
                     "the page does not support this request of the server",
                 ));
             }
             let question = self.running.open_question();
             let question = question
-                .ok_or_else(|| Unanswered::because("the server asks too many questions at once"))?;
+                .ok_or_else(|| Unanswered::new("the server asks too many questions at once"))?;
             self.show(question.number, request.params.as_ref(), deadline)
                 .await;
             keys.push((question.number, request.key));
@@ -336,7 +336,7 @@ enum Unanswered {
 }
 
 impl Unanswered {
-    fn because(reason: &str) -> Self {
+    fn new(reason: &str) -> Self {
         Self::Because(reason.to_owned())
     }
 }

@@ -12,7 +12,7 @@ pub(super) struct MissingCapabilities {
 
 impl MissingCapabilities {
     /// An empty collection for a client with the `declared` capabilities.
-    pub(super) fn of(declared: Json) -> Self {
+    pub(super) fn new(declared: Json) -> Self {
         Self {
             declared,
             missing: Vec::new(),
@@ -27,8 +27,8 @@ impl MissingCapabilities {
 
     /// Notes missing capabilities that a request needs. Returns whether there are any.
     pub(super) fn lacks(&mut self, method: &Method, params: Option<&Json>) -> bool {
-        let needed = ClientCapability::of(method, params);
-        let missing = needed.and_then(|need| MissingCapability::of(&self.declared, need));
+        let needed = ClientCapability::for_request(method, params);
+        let missing = needed.and_then(|need| MissingCapability::check(&self.declared, need));
         if let Some(missing) = missing {
             self.note(missing);
         }

@@ -60,7 +60,7 @@ pub(super) async fn answer(
         endpoint,
     } = parse(text)?;
     let endpoint = endpoint_at(&admin.subject.gateway, endpoint.as_deref())?;
-    let about = about(&method, &params);
+    let about = describe(&method, &params);
     let call = OperatorCall {
         method,
         params,
@@ -90,7 +90,7 @@ fn accepts_events(headers: &HeaderMap) -> bool {
 
 /// The operation for the audit log. The parts of a URI after its path may be secret, and are left
 /// out.
-fn about(method: &Method, params: &Json) -> About {
+fn describe(method: &Method, params: &Json) -> About {
     let named = ["name", "uri"]
         .into_iter()
         .find_map(|key| params.text_at(key));

@@ -27,7 +27,7 @@ impl Refusals {
             Self {
                 messages,
                 trace,
-                missing: MissingCapabilities::of(Json::empty_object()),
+                missing: MissingCapabilities::new(Json::empty_object()),
             },
         )
     }
@@ -47,7 +47,8 @@ impl Refusals {
         }
         // A modern server sends its requests in the result (2026-07-28 basic/patterns/mrtr), which
         // ends the call.
-        let requests = InputRequired::of(&response).and_then(|required| required.requests().ok());
+        let requests =
+            InputRequired::from_response(&response).and_then(|required| required.requests().ok());
         for request in requests.unwrap_or_default() {
             self.missing.lacks(&request.method, request.params.as_ref());
         }

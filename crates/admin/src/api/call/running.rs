@@ -42,7 +42,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    pub(super) fn of(operator: &Operator) -> Self {
+    pub(super) fn from_operator(operator: &Operator) -> Self {
         match &operator.session {
             Some(session) => Self::Session(session.key),
             None => Self::Shown {
@@ -181,8 +181,8 @@ mod tests {
             "again"
         );
         assert_eq!(answer.await.unwrap(), given());
-        let session = Owner::Session(Digest::of(b"one"));
-        assert!(session != Owner::Session(Digest::of(b"two")) && session != owner("ann"));
+        let session = Owner::Session(Digest::compute(b"one"));
+        assert!(session != Owner::Session(Digest::compute(b"two")) && session != owner("ann"));
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ pub(super) struct TracedCall {
 impl TracedCall {
     pub(super) fn begin(subject: &Subject, call: &OperatorCall) -> Self {
         let began = Instant::now();
-        let about = fanlight_telemetry::Subject::of(&call.method, Some(&call.params));
+        let about = fanlight_telemetry::Subject::new(&call.method, Some(&call.params));
         let meta = call.params.get("_meta");
         let mut span = subject.telemetry.server(&Arrival {
             method: &call.method,
@@ -39,7 +39,7 @@ impl TracedCall {
             version: "1.1",
             client: None,
         });
-        span.set_client(|| ClientName::of(Some(&own_info(subject)), None));
+        span.set_client(|| ClientName::new(Some(&own_info(subject)), None));
         span.keep_content(&call.method, Some(&call.params));
         if let Some(path) = call.endpoint.path() {
             span.set_endpoint(path);

@@ -55,7 +55,7 @@ pub(super) async fn head(admin: &Admin, selection: &Selection, started: SystemTi
             opening: opening.map(|opening| opening.as_text().to_owned()),
             definitions: each(|entry| entry.as_text().to_owned()),
             digests: each(|entry| {
-                Definition::of(entry)
+                Definition::parse(entry)
                     .map(|one| one.digest())
                     .unwrap_or_default()
             }),

@@ -68,7 +68,7 @@ pub(crate) async fn answer(
         Refusal::bad_request(format!("the body is no request for a recording: {error}"))
     })?;
     let time = asked.time()?;
-    let about = asked.about();
+    let about = asked.subject();
     let largest = asked.max_bytes.unwrap_or(SIZES.0).min(SIZES.1);
     let selection = asked.selection(&admin)?;
     let tap = admin.subject.telemetry.tap().cloned();
@@ -145,7 +145,7 @@ impl Asked {
     }
 
     /// The subject of the recording, for the audit log.
-    fn about(&self) -> String {
+    fn subject(&self) -> String {
         let servers = match &*self.servers {
             [] => "all servers".to_owned(),
             names => names.join(", "),

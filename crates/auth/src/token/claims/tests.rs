@@ -222,7 +222,7 @@ fn identity_is_what_the_claims_say() {
     .unwrap();
     assert_eq!(
         ann.principal,
-        Principal::named("https://id.example.com", "ann")
+        Principal::new("https://id.example.com", "ann")
     );
     assert_eq!((&*ann.name, ann.source), ("ann", Source::Token));
     assert_eq!(

@@ -28,7 +28,7 @@ async fn issuer_is_asked_about_opaque_tokens_once() {
     let tokens = tokens(&settings(vec![introspected(&issuer)]));
     let token = issuer.opaque(issuer.claims("ann", AUDIENCE, "mcp:read"));
     let ann = show(&tokens, &token).await.unwrap();
-    assert_eq!(ann.principal, Principal::named(issuer.url(), "ann"));
+    assert_eq!(ann.principal, Principal::new(issuer.url(), "ann"));
     assert_eq!(
         ann.scopes,
         fanlight_canonical::identity::Scopes::parse("mcp:read")
@@ -244,7 +244,7 @@ async fn opaque_tokens_find_their_issuer_among_several() {
     let identity = show(&both, &other.opaque(other.claims("ann", AUDIENCE, "")))
         .await
         .unwrap();
-    assert_eq!(identity.principal, Principal::named(other.url(), "ann"));
+    assert_eq!(identity.principal, Principal::new(other.url(), "ann"));
     let with_down = tokens(&settings(vec![introspected(&down), introspected(&other)]));
     assert!(
         show(&with_down, &other.opaque(other.claims("ann", AUDIENCE, "")))

@@ -49,7 +49,7 @@ fn settings(issuers: Vec<IssuerSettings>) -> OAuthSettings {
 }
 
 fn tokens(settings: &OAuthSettings) -> Arc<Tokens> {
-    Tokens::after(None, Some(settings), None).unwrap()
+    Tokens::renew(None, Some(settings), None).unwrap()
 }
 
 /// Sends a token to the endpoint `/mcp` over a connection.
@@ -91,7 +91,7 @@ async fn show(tokens: &Arc<Tokens>, token: &str) -> Result<Arc<Identity>, Denial
 fn is_remembered(tokens: &Arc<Tokens>, token: &str) -> bool {
     tokens
         .memory
-        .recall(&TokenHash::of(token, "/mcp"), SystemTime::now())
+        .recall(&TokenHash::compute(token, "/mcp"), SystemTime::now())
         .is_some_and(|known| known.is_ok())
 }
 
@@ -111,7 +111,7 @@ async fn token_of_a_trusted_issuer_is_an_identity() {
     claims["groups"] = value!(["agents"]);
     let token = issuer.sign(&claims);
     let ann = show(&tokens, &token).await.unwrap();
-    assert_eq!(ann.principal, Principal::named(issuer.url(), "ann"));
+    assert_eq!(ann.principal, Principal::new(issuer.url(), "ann"));
     assert_eq!(
         (&*ann.groups[0], &ann.scopes),
         (
@@ -413,7 +413,7 @@ async fn changed_settings_keep_issuers_that_stay_and_revoke_others() {
         show(&old, &kept).await.unwrap(),
         show(&old, &lost).await.unwrap(),
     );
-    let new = Tokens::after(Some(&old), Some(&settings(vec![trusted(&stays)])), None).unwrap();
+    let new = Tokens::renew(Some(&old), Some(&settings(vec![trusted(&stays)])), None).unwrap();
     old.revoke_except(Some(&new));
     assert!(!ann.validity.revoked.is_cancelled() && ben.validity.revoked.is_cancelled());
     assert!(
@@ -432,7 +432,7 @@ async fn changed_settings_keep_issuers_that_stay_and_revoke_others() {
         require: vec![("sub".to_owned(), vec!["ben".to_owned()])],
         ..trusted(&stays)
     };
-    let newer = Tokens::after(Some(&new), Some(&settings(vec![restricted])), None).unwrap();
+    let newer = Tokens::renew(Some(&new), Some(&settings(vec![restricted])), None).unwrap();
     new.revoke_except(Some(&newer));
     assert!(ann.validity.revoked.is_cancelled() && is_invalid(&show(&newer, &kept).await));
 }

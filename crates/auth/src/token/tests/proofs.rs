@@ -87,7 +87,7 @@ async fn bound_token_is_accepted_with_a_new_proof_each_time() {
         let ann = Client::new(&issuer, key);
         for _ in 0..2 {
             let identity = send(&tokens, &ann.request(ann.proof())).await.unwrap();
-            assert_eq!(identity.principal, Principal::named(issuer.url(), "ann"));
+            assert_eq!(identity.principal, Principal::new(issuer.url(), "ann"));
         }
     }
 }

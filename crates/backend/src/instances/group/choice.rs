@@ -29,7 +29,7 @@ enum Suitability {
 impl Suitability {
     /// The suitability of an endpoint. `may_try` says whether the request would show that calls are
     /// answered again.
-    fn of(readiness: Readiness, may_try: bool) -> Self {
+    fn judge(readiness: Readiness, may_try: bool) -> Self {
         match readiness {
             Readiness::Trial if may_try => Self::Ready,
             Readiness::Ready => Self::Ready,
@@ -87,7 +87,7 @@ fn best_suited<'a>(
     let (mut fit, mut trial, mut best) = (Equals::new(), None, Suitability::Down);
     for member in open(members, tried) {
         let readiness = member.readiness();
-        let suitability = Suitability::of(readiness, may_try);
+        let suitability = Suitability::judge(readiness, may_try);
         if suitability < best {
             (fit, trial, best) = (Equals::new(), None, suitability);
         }

@@ -63,7 +63,7 @@ impl Group {
     fn start_at(&self, place: Place) -> Arc<Instance> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let settings = BackendSettings {
-            transport: self.server.transport.lock().clone().at(&place.url),
+            transport: self.server.transport.lock().clone().with_url(&place.url),
             health: HealthPolicy {
                 interval: self.settings.health.interval.or(Some(CHECK)),
                 ..self.settings.health

@@ -186,7 +186,7 @@ impl Dialect {
     }
 
     /// The headers that repeat parts of a request; `None` if the revision has none. `subject`: see
-    /// [`named`].
+    /// [`request_subject`].
     pub(crate) fn mirror(
         &self,
         method: &Method,
@@ -198,7 +198,7 @@ impl Dialect {
         let own_name = self.revision.name_of(method);
         let name = own_name.unwrap_or(method.as_str());
         let repeated = |(header, rule): &(HeaderName, &MirroredMember)| {
-            let member = rule.of(name)?;
+            let member = rule.find(name)?;
             let value = match subject {
                 Some(subject) if method.subject_member() == Some(member) => header_text(subject)?,
                 _ => header_text(&params?.get(member)?)?,
@@ -265,7 +265,7 @@ pub(crate) fn progress_token(notification: &Notification) -> Option<i64> {
 }
 
 /// The name, URI or task in a request that is about one.
-pub(crate) fn named(method: &Method, params: Option<&Json>) -> Option<Json> {
+pub(crate) fn request_subject(method: &Method, params: Option<&Json>) -> Option<Json> {
     params?.get(method.subject_member()?)
 }
 

@@ -177,7 +177,7 @@ fn modern_headers_repeat_the_body() {
         .collect();
     let mirror = |method: &str, params: &Json, mirrored: &[MirroredParam]| {
         let method = Method::from_name(method);
-        let name = named(&method, Some(params));
+        let name = request_subject(&method, Some(params));
         dialect
             .mirror(&method, name.as_ref(), Some(params), mirrored)
             .unwrap()
@@ -238,7 +238,7 @@ fn made_up_revision_is_a_row() {
     assert!(text.starts_with(start), "{text:?}");
     let own = OWN.replace("2026-07-28", "2099-01-01");
     assert!(params_of(&text).contains(&own), "{text:?}");
-    let name = named(&Method::CallTool, Some(&params));
+    let name = request_subject(&Method::CallTool, Some(&params));
     let mirror = dialect.mirror(&Method::CallTool, name.as_ref(), Some(&params), &[]);
     let mirror = mirror.unwrap();
     assert_eq!(

@@ -171,8 +171,8 @@ fn unknown_status_is_not_terminal() {
         ("cancelled", Status::Cancelled, true),
         ("paused", Status::Working, false),
     ] {
-        let found = Status::of(&json(&format!(r#"{{"status":"{text}"}}"#)));
+        let found = Status::read(&json(&format!(r#"{{"status":"{text}"}}"#)));
         assert_eq!((found, found.is_terminal()), (status, terminal), "{text}");
     }
-    assert_eq!(Status::of(&Json::empty_object()), Status::Working);
+    assert_eq!(Status::read(&Json::empty_object()), Status::Working);
 }

@@ -80,12 +80,12 @@ impl ExtensionWait<'_> {
                 Step::Retry => continue,
             };
             pace.follow(task.get("pollIntervalMs").as_ref());
-            match Status::of(&task) {
+            match Status::read(&task) {
                 Status::Working => {}
                 Status::InputRequired => {
                     // Another call may be answering; if that call ends, this one takes over.
                     answering = answering
-                        .or_else(|| AnsweringGuard::of(&self.translator.answering, self.id));
+                        .or_else(|| AnsweringGuard::acquire(&self.translator.answering, self.id));
                     if answering.is_none() {
                         continue;
                     }

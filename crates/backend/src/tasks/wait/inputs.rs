@@ -44,7 +44,7 @@ pub(super) struct AnsweringGuard {
 
 impl AnsweringGuard {
     /// Selects the caller; `None` if another call is selected.
-    pub(super) fn of(answering: &Arc<Mutex<HashSet<String>>>, task: &Json) -> Option<Self> {
+    pub(super) fn acquire(answering: &Arc<Mutex<HashSet<String>>>, task: &Json) -> Option<Self> {
         let task = task.as_str()?.into_owned();
         let is_first = answering.lock().insert(task.clone());
         is_first.then(|| Self {

@@ -89,7 +89,7 @@ impl RequestedWait<'_> {
                 Step::Result(task) => {
                     pace.follow(task.get("pollInterval").as_ref());
                     polled.alive.notify_one();
-                    if Status::of(&task).is_terminal() {
+                    if Status::read(&task).is_terminal() {
                         sleep(delay).await;
                         delay = delay.saturating_mul(2);
                         polled.overdue.notify_one();

@@ -139,7 +139,7 @@ impl PendingCalls {
     }
 
     /// The only pending call, if there is exactly one.
-    pub(super) fn only(&self) -> Option<i64> {
+    pub(super) fn only_call(&self) -> Option<i64> {
         let table = self.0.lock();
         let mut ids = table
             .calls
@@ -430,11 +430,11 @@ mod tests {
     fn request_is_resolved_once() {
         let pending = PendingCalls::default();
         let mut caller = call(&pending, 4, 1, None);
-        assert_eq!(pending.only(), Some(4));
+        assert_eq!(pending.only_call(), Some(4));
         let answer = || Ok(Response::from_result(&Json::empty_object()));
         assert!(pending.resolve(4, answer()));
         assert!(!pending.resolve(4, answer()));
         assert!(caller.answered.try_recv().unwrap().is_ok());
-        assert_eq!(pending.only(), None);
+        assert_eq!(pending.only_call(), None);
     }
 }

@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
             }
             RequestTarget::Ambiguous => return Err(unasked("several clients are possible")),
         };
-        let span = trace::asked(&self.shared.context.telemetry, &trace, request);
+        let span = trace::server_request_span(&self.shared.context.telemetry, &trace, request);
         let limits = self.shared.context.server_request_limits();
         let (pending, for_client) = PendingServerRequest::new(request, &deadline, limits, span)?;
         let place = asks
@@ -259,7 +259,7 @@ impl<'a> Reader<'a> {
         let found = partial::id(head, tail)
             .as_ref()
             .and_then(request_number)
-            .or_else(|| pending.only());
+            .or_else(|| pending.only_call());
         let resolved = found.is_some_and(|id| pending.resolve(id, Err(error.clone())));
         if !resolved {
             let backend = &*self.shared.context.name;

@@ -184,7 +184,7 @@ impl HttpEndpoint {
             };
         }
         if error.nothing_was_sent() {
-            let Problem { what, details } = problem::of(error);
+            let Problem { what, details } = problem::diagnose(error);
             let reason = format!("cannot connect to {}: {what}", self.origin);
             return BackendError::Unreachable { reason }.with_details(details);
         }

@@ -34,7 +34,7 @@ impl Problem {
 }
 
 /// The problem behind an error of connecting.
-pub(super) fn of(error: &HttpError) -> Problem {
+pub(super) fn diagnose(error: &HttpError) -> Problem {
     let outermost: &(dyn Error + 'static) = match error {
         HttpError::Pooled(error) => error,
         HttpError::Library(error) => error,

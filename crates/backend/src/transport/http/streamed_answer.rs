@@ -312,7 +312,8 @@ impl HttpTransport {
             }
             return self.reply_to_server(text).await;
         }
-        let span = trace::asked(&self.context.telemetry, &request.sending.parent(), asked);
+        let span =
+            trace::server_request_span(&self.context.telemetry, &request.sending.parent(), asked);
         match PendingServerRequest::new(
             asked,
             request.deadline,

@@ -54,7 +54,7 @@ pub(super) async fn read(
                 0
             };
         }
-        if arriving.try_cover(lines.kept()).is_err() {
+        if arriving.try_cover(lines.buffered()).is_err() {
             // Waiting would delay all other calls.
             lines.drop_line();
         }

@@ -12,16 +12,16 @@ use crate::support::{listen, of_session, settings, start};
 
 const DONE: &str = r#"{"taskId":"t1","status":"completed","ttl":6e4,"x":1.0}"#;
 
-fn of(method: &str, params: &str) -> String {
+fn notification(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0", "method":"{method}","params":{params} ,"y":2.0}}"#)
 }
 
 fn status(params: &str) -> String {
-    of("notifications/tasks/status", params)
+    notification("notifications/tasks/status", params)
 }
 
 fn changed(params: &str) -> String {
-    of("notifications/tasks", params)
+    notification("notifications/tasks", params)
 }
 
 fn task(id: &str) -> Interest {

@@ -108,13 +108,13 @@ fn changed_names(loaded: &Loaded, known: &KnownLists) -> ChangedNames {
     let state = ListState::left_for(&loaded.config, std::slice::from_ref(&loaded.path));
     let before = state.and_then(|state| NameRules::from_json(&state.names()?));
     before
-        .map(|before| before.changed_by(&NameRules::of(&loaded.config), known))
+        .map(|before| before.changed_by(&NameRules::from_config(&loaded.config), known))
         .unwrap_or_default()
 }
 
 impl Checked {
     /// Empty findings about these kinds of lists.
-    fn of(counted: Vec<ListKind>) -> Self {
+    fn new(counted: Vec<ListKind>) -> Self {
         let (servers, renamed) = (Vec::new(), ChangedNames::default());
         let (errors, warnings, intended) = (Vec::new(), Vec::new(), Vec::new());
         Self {
@@ -147,7 +147,7 @@ impl Checked {
             .zip(&lists)
             .filter(is_counted)
             .unzip();
-        let mut checked = Self::of(kinds);
+        let mut checked = Self::new(kinds);
         let mut down = Vec::new();
         for (id, backend) in backends {
             let status = backend.status();
@@ -231,10 +231,10 @@ impl Checked {
         checked
             .warnings
             .extend(tools.iter().flat_map(|list| names::refused(list, config)));
-        let known = KnownLists::of(gateway);
+        let known = KnownLists::from_gateway(gateway);
         checked.warnings.extend(unmatched::warnings(config, &known));
         checked.warnings.extend(
-            flagged(&flagged::known(&KnownLists::for_operators(gateway)))
+            flagged(&flagged::read_known(&KnownLists::for_operators(gateway)))
                 .iter()
                 .map(Flagged::line),
         );
@@ -286,7 +286,7 @@ impl Checked {
                 .clone()
         };
         let enabled = config.servers.iter().filter(|server| server.enabled);
-        let mut found = sign_in::wanted(
+        let mut found = sign_in::find_requirements(
             config,
             enabled.map(|server| (server, said(&server.name))).collect(),
         )
@@ -508,7 +508,7 @@ mod tests {
         ];
         let checked = Checked {
             servers,
-            ..Checked::of(kinds.to_vec())
+            ..Checked::new(kinds.to_vec())
         };
         for width in [60, 72, 80, 120, 400] {
             let table = checked.table(width);

@@ -80,13 +80,13 @@ enum Entry {
 
 /// The requirements for signing in to these servers, given the challenges seen when connecting.
 /// Servers without a sign-in are left out.
-pub(super) async fn wanted(
+pub(super) async fn find_requirements(
     config: &Config,
     servers: Vec<(&Server, Option<Challenge>)>,
 ) -> Vec<SignIn> {
     let asked = servers
         .into_iter()
-        .map(|(server, said)| wanted_by(config, server, Entry::of(server), said));
+        .map(|(server, said)| wanted_by(config, server, Entry::read(server), said));
     let mut all: Vec<SignIn> = futures_util::stream::iter(asked)
         .buffered(AT_ONCE)
         .filter_map(std::future::ready)
@@ -131,7 +131,7 @@ async fn ask(
     entry: Entry,
     said: Option<Challenge>,
 ) -> Result<Option<Wants>, String> {
-    let Some(place) = Place::of(server) else {
+    let Some(place) = Place::from_server(server) else {
         return Ok(None);
     };
     let trust = trust(&place, server.auth.as_ref())?;
@@ -139,9 +139,10 @@ async fn ask(
     let challenge = match said {
         // The server may accept the configured credentials. If there are none and it cannot be
         // reached, that is reported elsewhere.
-        None if entry != Entry::Nothing => {
-            Challenge::of(&requests, &trust.server).await.ok().flatten()
-        }
+        None if entry != Entry::Nothing => Challenge::fetch(&requests, &trust.server)
+            .await
+            .ok()
+            .flatten(),
         said => said,
     };
     let Some(challenge) = challenge else {
@@ -150,12 +151,12 @@ async fn ask(
     let issuer = server.auth.as_ref().and_then(|auth| auth.issuer.as_deref());
     let found = discover(&requests, &trust.server, Some(&challenge), issuer).await;
     found
-        .map(|found| Some(Wants::of(config, server, entry, found)))
+        .map(|found| Some(Wants::new(config, server, entry, found)))
         .map_err(|error: OAuthError| error.to_string())
 }
 
 impl Wants {
-    fn of(config: &Config, server: &Server, entry: Entry, found: Discovered) -> Self {
+    fn new(config: &Config, server: &Server, entry: Entry, found: Discovered) -> Self {
         let Discovered {
             provider,
             scopes,
@@ -267,7 +268,7 @@ impl Wants {
 }
 
 impl Entry {
-    fn of(server: &Server) -> Self {
+    fn read(server: &Server) -> Self {
         let brings = |headers: &[(String, fanlight_config::Secret)]| {
             headers
                 .iter()

@@ -128,7 +128,9 @@ impl Http {
         }
         let status = response.status();
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            return Err(Broken::Unauthorized(self.wanted(&response).await));
+            return Err(Broken::Unauthorized(
+                self.describe_challenge(&response).await,
+            ));
         }
         let kind = media_type(&response);
         match kind.as_str() {
@@ -172,7 +174,7 @@ impl Http {
 
     /// Describes which credentials a server requires, from its challenge (RFC 9110, 11.6.1) and its
     /// metadata (RFC 9728).
-    async fn wanted(&self, response: &Response) -> String {
+    async fn describe_challenge(&self, response: &Response) -> String {
         let status = response.status().as_u16();
         let has_credentials = self.headers.contains_key(AUTHORIZATION);
         let challenges = response.headers().get_all(WWW_AUTHENTICATE);

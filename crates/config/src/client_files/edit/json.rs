@@ -2,7 +2,7 @@
 
 use crate::document::{Entry, Node, Span, Value};
 
-use super::{at, indent_of, inserted, line_break, line_end, line_start, spliced};
+use super::{find_section, indent_of, inserted, line_break, line_end, line_start, spliced};
 use crate::client_files::item::{Item, quoted};
 
 /// The text with a member `name` added to the mapping at `path`, parts of which may be missing.
@@ -31,7 +31,7 @@ pub(super) fn add(
 
 /// The text without the member `name` of the mapping at `path`.
 pub(super) fn remove(text: &str, root: &Node, path: &[&str], name: &str) -> Option<String> {
-    let Value::Map(entries) = &at(root, path)?.value else {
+    let Value::Map(entries) = &find_section(root, path)?.value else {
         return None;
     };
     let index = entries.iter().position(|entry| entry.key == name)?;

@@ -39,7 +39,7 @@ pub fn add(client: Client, text: &str, entry: &Entry) -> Result<String, EditErro
     }
     let before = parse(client, text)?;
     let path = section(client, &before);
-    if at(&before, &path)
+    if find_section(&before, &path)
         .and_then(|servers| find(servers, &entry.name))
         .map(item)
         .as_ref()
@@ -84,19 +84,19 @@ pub fn remove(client: Client, text: &str, name: &str) -> Result<String, EditErro
 /// # Errors
 ///
 /// The text has a mistake.
-pub fn has(client: Client, text: &str, name: &str) -> Result<Option<Item>, EditError> {
+pub fn find_entry(client: Client, text: &str, name: &str) -> Result<Option<Item>, EditError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
     let root = parse(client, text)?;
-    let servers = at(&root, &section(client, &root));
+    let servers = find_section(&root, &section(client, &root));
     Ok(servers.and_then(|servers| find(servers, name)).map(item))
 }
 
 /// The names of all entries with their values.
 pub fn entries(client: Client, text: &str) -> Result<Vec<(String, Item)>, EditError> {
     let root = parse(client, text)?;
-    let servers = at(&root, &section(client, &root));
+    let servers = find_section(&root, &section(client, &root));
     Ok(match servers.map(item) {
         Some(Item::Map(entries)) => entries,
         _ => Vec::new(),
@@ -147,7 +147,7 @@ fn section(client: Client, root: &Node) -> Vec<&'static str> {
     }
 }
 
-fn at<'n>(root: &'n Node, path: &[&str]) -> Option<&'n Node> {
+fn find_section<'n>(root: &'n Node, path: &[&str]) -> Option<&'n Node> {
     path.iter().try_fold(root, |node, key| node.field(key))
 }
 
@@ -182,8 +182,9 @@ fn checked(
         Err(_) => return Err(EditError::ByHand),
     };
     let path = section(client, before);
-    let found = member(&after, &path).and_then(|servers| named(servers, name));
-    let others_are_same = without(&item(before), &path, name) == without(&after, &path, name);
+    let found = member(&after, &path).and_then(|servers| find_server(servers, name));
+    let others_are_same =
+        remove_server(&item(before), &path, name) == remove_server(&after, &path, name);
     if found != value || !others_are_same {
         return Err(EditError::ByHand);
     }
@@ -199,7 +200,7 @@ fn member<'i>(item: &'i Item, path: &[&str]) -> Option<&'i Item> {
     path.iter().try_fold(item, |item, key| item.member(key))
 }
 
-fn named<'i>(servers: &'i Item, name: &str) -> Option<&'i Item> {
+fn find_server<'i>(servers: &'i Item, name: &str) -> Option<&'i Item> {
     match servers {
         Item::List(items) => items
             .iter()
@@ -209,7 +210,7 @@ fn named<'i>(servers: &'i Item, name: &str) -> Option<&'i Item> {
 }
 
 /// The file without a server, and without its section if that becomes empty.
-fn without(file: &Item, path: &[&str], name: &str) -> Item {
+fn remove_server(file: &Item, path: &[&str], name: &str) -> Item {
     let Some((key, rest)) = path.split_first() else {
         return match file {
             Item::Map(members) => Item::Map(
@@ -236,7 +237,7 @@ fn without(file: &Item, path: &[&str], name: &str) -> Item {
     };
     let reduced = members.iter().filter_map(|(known, value)| {
         let value = if known == key {
-            Some(without(value, rest, name)).filter(|value| !is_empty(value))
+            Some(remove_server(value, rest, name)).filter(|value| !is_empty(value))
         } else {
             Some(value.clone())
         };

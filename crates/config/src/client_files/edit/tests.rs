@@ -18,7 +18,7 @@ fn added(client: Client, text: &str) -> String {
     let entry = entry(client);
     let with = add(client, text, &entry).unwrap();
     assert_eq!(
-        has(client, &with, "fanlight").unwrap().as_ref(),
+        find_entry(client, &with, "fanlight").unwrap().as_ref(),
         Some(&entry.value),
         "{with}"
     );

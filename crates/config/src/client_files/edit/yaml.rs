@@ -2,7 +2,9 @@
 
 use crate::document::{Node, Value};
 
-use super::{at, find, indent_of, inserted, is_named, line_break, line_end, line_start, spliced};
+use super::{
+    find, find_section, indent_of, inserted, is_named, line_break, line_end, line_start, spliced,
+};
 use crate::client_files::item::Item;
 
 /// The text with an entry added to the section at `path`, which is a mapping, or a list of named
@@ -46,7 +48,7 @@ pub(super) fn add(
             lines("  ")
         ));
     };
-    if let Some(known) = at(root, path).and_then(|servers| find(servers, name)) {
+    if let Some(known) = find_section(root, path).and_then(|servers| find(servers, name)) {
         let (start, end) = block(text, root, path, name, known)?;
         let indent = indent_of(text, start).to_owned();
         return Some(spliced(text, start, end, &lines(&indent)));
@@ -70,7 +72,7 @@ pub(super) fn add(
 
 /// The text without an entry.
 pub(super) fn remove(text: &str, root: &Node, path: &[&str], name: &str) -> Option<String> {
-    let servers = at(root, path)?;
+    let servers = find_section(root, path)?;
     let known = find(servers, name)?;
     let (start, end) = block(text, root, path, name, known)?;
     let is_last = match &servers.value {
@@ -105,7 +107,7 @@ fn block(
     name: &str,
     known: &Node,
 ) -> Option<(usize, usize)> {
-    let start = match &at(root, path)?.value {
+    let start = match &find_section(root, path)?.value {
         Value::Map(entries) => {
             entries
                 .iter()

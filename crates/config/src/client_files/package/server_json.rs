@@ -87,7 +87,7 @@ impl Builder {
         ));
         let headers = items(remote, "headers")
             .iter()
-            .filter_map(|header| self.named(header))
+            .filter_map(|header| self.named_value(header))
             .collect::<Vec<_>>();
         if !headers.is_empty() {
             members.push(("headers", Item::map(headers)));
@@ -127,7 +127,7 @@ impl Builder {
         let variables = list("environmentVariables", "environment_variables");
         let env: Vec<(String, Item)> = variables
             .iter()
-            .filter_map(|variable| self.named(variable))
+            .filter_map(|variable| self.named_value(variable))
             .collect();
         let at = |separator: &str| match &version {
             Some(version) => format!("{identifier}{separator}{version}"),
@@ -214,7 +214,7 @@ impl Builder {
     }
 
     /// A header or variable with its value.
-    fn named(&mut self, node: &Node) -> Option<(String, Item)> {
+    fn named_value(&mut self, node: &Node) -> Option<(String, Item)> {
         let name = text(node, "name")?.into_owned();
         let value = self.value(node, &name)?;
         Some((name, Item::text(value)))

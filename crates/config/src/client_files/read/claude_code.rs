@@ -17,7 +17,7 @@ pub(super) fn add_projects(
     servers: &mut Vec<Entry>,
     notes: &mut Vec<Note>,
 ) {
-    let projects = find(root, "projects").filter(|_| program.is(Client::ClaudeCode));
+    let projects = find(root, "projects").filter(|_| program.contains(Client::ClaudeCode));
     for project in projects
         .map(|projects| entries(&projects.value))
         .unwrap_or_default()

@@ -57,15 +57,15 @@ impl ClientFile {
     /// Reads the file at `path` with the tree `root`; `None` if it is in Fanlight's own notation.
     pub fn read(path: &Path, root: &Node) -> Option<Self> {
         let program = recognize::program_of(path, root)?;
-        Some(Self::of_program(&program, path, root))
+        Some(Self::read_program(&program, path, root))
     }
 
     /// Reads a file of this client.
-    pub fn of(client: Client, path: &Path, root: &Node) -> Self {
-        Self::of_program(&Program::of(client), path, root)
+    pub fn read_as(client: Client, path: &Path, root: &Node) -> Self {
+        Self::read_program(&Program::for_client(client), path, root)
     }
 
-    fn of_program(program: &Program, path: &Path, root: &Node) -> Self {
+    fn read_program(program: &Program, path: &Path, root: &Node) -> Self {
         let mut notes = Vec::new();
         let (servers, section) = sections::servers(program, root, &mut notes);
         let mut entries = vec![servers];

@@ -53,7 +53,7 @@ impl Program {
         }
     }
 
-    pub(super) fn of(client: Client) -> Self {
+    pub(super) fn for_client(client: Client) -> Self {
         let unit = match client {
             Client::Cline | Client::Roo | Client::Goose | Client::Codex => Unit::Seconds,
             Client::ClaudeCode
@@ -79,7 +79,7 @@ impl Program {
         }
     }
 
-    pub(super) fn is(&self, client: Client) -> bool {
+    pub(super) fn contains(&self, client: Client) -> bool {
         self.client == Some(client)
     }
 

@@ -18,7 +18,7 @@ pub(super) fn program_of(path: &Path, root: &Node) -> Option<Program> {
         return None;
     }
     if name.ends_with(".toml") {
-        return Some(Program::of(Client::Codex));
+        return Some(Program::for_client(Client::Codex));
     }
     let is_yaml = name.ends_with(".yaml") || name.ends_with(".yml");
     by_name(path, &name, root)
@@ -82,7 +82,7 @@ fn by_name(path: &Path, name: &str, root: &Node) -> Option<Program> {
         _ if folder(".continue") => Client::Continue,
         _ => return None,
     };
-    Some(Program::of(client))
+    Some(Program::for_client(client))
 }
 
 /// The only program that writes such content.
@@ -136,7 +136,7 @@ fn by_content(root: &Node) -> Option<Program> {
     } else {
         return None;
     };
-    Some(Program::of(client))
+    Some(Program::for_client(client))
 }
 
 /// Whether the file has LibreChat's restriction of servers' domains.
@@ -158,11 +158,11 @@ fn of_mcp(root: &Node) -> Program {
     let has = |node: &Node| entries(node).iter().any(is_opencode);
     match nested {
         _ if schema.is_some_and(|schema| schema.contains("opencode.ai")) => {
-            Program::of(Client::OpenCode)
+            Program::for_client(Client::OpenCode)
         }
         _ if schema.is_some_and(|schema| schema.contains("charm.land")) => Program::CRUSH,
-        _ if nested.is_some_and(has) || has(section) => Program::of(Client::OpenCode),
-        Some(_) => Program::of(Client::VsCode),
+        _ if nested.is_some_and(has) || has(section) => Program::for_client(Client::OpenCode),
+        Some(_) => Program::for_client(Client::VsCode),
         None => Program::CRUSH,
     }
 }
@@ -170,16 +170,16 @@ fn of_mcp(root: &Node) -> Program {
 /// The program in the name of the file or its folder, as in a copy `gemini-settings.json`.
 fn by_hint(path: &Path, name: &str) -> Option<Program> {
     let hints = [
-        ("claude-code", Program::of(Client::ClaudeCode)),
-        ("claude", Program::of(Client::ClaudeDesktop)),
-        ("cursor", Program::of(Client::Cursor)),
-        ("vscode", Program::of(Client::VsCode)),
-        ("windsurf", Program::of(Client::Windsurf)),
-        ("cline", Program::of(Client::Cline)),
-        ("roo", Program::of(Client::Roo)),
-        ("gemini", Program::of(Client::Gemini)),
-        ("lmstudio", Program::of(Client::LmStudio)),
-        ("lm-studio", Program::of(Client::LmStudio)),
+        ("claude-code", Program::for_client(Client::ClaudeCode)),
+        ("claude", Program::for_client(Client::ClaudeDesktop)),
+        ("cursor", Program::for_client(Client::Cursor)),
+        ("vscode", Program::for_client(Client::VsCode)),
+        ("windsurf", Program::for_client(Client::Windsurf)),
+        ("cline", Program::for_client(Client::Cline)),
+        ("roo", Program::for_client(Client::Roo)),
+        ("gemini", Program::for_client(Client::Gemini)),
+        ("lmstudio", Program::for_client(Client::LmStudio)),
+        ("lm-studio", Program::for_client(Client::LmStudio)),
         ("copilot", Program::COPILOT),
         ("amazonq", Program::AMAZON_Q),
         ("amazon-q", Program::AMAZON_Q),

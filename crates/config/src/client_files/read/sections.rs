@@ -55,7 +55,10 @@ pub(super) fn servers(program: &Program, root: &Node, notes: &mut Vec<Note>) -> 
     };
     let named = match &section.value.value {
         Value::Map(found) => found.clone(),
-        Value::List(items) => items.iter().filter_map(|item| named(item, notes)).collect(),
+        Value::List(items) => items
+            .iter()
+            .filter_map(|item| read_entry(item, notes))
+            .collect(),
         // A value that is no mapping is kept, to be reported.
         _ => return (renamed(&section, "mcpServers"), key),
     };
@@ -63,7 +66,7 @@ pub(super) fn servers(program: &Program, root: &Node, notes: &mut Vec<Note>) -> 
     let mut servers = Vec::new();
     for entry in &named {
         let is_map = matches!(entry.value.value, Value::Map(_));
-        if !is_map && (is_comment(&entry.key) || program.is(Client::OpenCode)) {
+        if !is_map && (is_comment(&entry.key) || program.contains(Client::OpenCode)) {
             continue;
         }
         if is_map && let Some(message) = left_out(program, entry) {
@@ -148,7 +151,7 @@ fn nested(program: &Program, settings: &Node) -> Option<Entry> {
 }
 
 /// An item of a list as an entry with its name.
-fn named(item: &Node, notes: &mut Vec<Note>) -> Option<Entry> {
+fn read_entry(item: &Node, notes: &mut Vec<Note>) -> Option<Entry> {
     let name = ["name", "id", "key"]
         .iter()
         .find_map(|key| find(item, key).and_then(|entry| text(&entry.value)));
@@ -177,7 +180,7 @@ fn named(item: &Node, notes: &mut Vec<Note>) -> Option<Entry> {
 fn left_out(program: &Program, entry: &Entry) -> Option<Option<String>> {
     let kind = find(&entry.value, "type").and_then(|member| text(&member.value));
     let name = &entry.key;
-    if program.is(Client::Goose) {
+    if program.contains(Client::Goose) {
         // Goose's own parts are no servers of others.
         let is_own = kind.is_none_or(|kind| OF_CLIENTS.contains(&plain(kind).as_str()));
         return is_own.then_some(None);

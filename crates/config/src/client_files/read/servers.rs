@@ -64,11 +64,11 @@ pub(super) fn server(program: &Program, entry: &Entry, notes: &mut Vec<Note>) ->
     let mut members = reading.members;
     let has = |members: &[Entry], key: &str| members.iter().any(|member| member.key == key);
     // In Gemini CLI and its relatives, `url` is for the older transport.
-    let is_gemini = program.is(Client::Gemini) || program.title == Program::QWEN.title;
+    let is_gemini = program.contains(Client::Gemini) || program.title == Program::QWEN.title;
     let has_http = is_gemini && has(&members, "httpUrl");
     members.retain(|member| !(has_http && matches!(member.key.as_str(), "url" | "type")));
     // Goose writes both kinds of members into every entry.
-    let is_url = program.is(Client::Goose) && has(&members, "url");
+    let is_url = program.contains(Client::Goose) && has(&members, "url");
     members.retain(|member| !is_url || !matches!(member.key.as_str(), "inheritEnv" | "env"));
     let flag = |key: &str, flag: bool| {
         let is_it = |member: &Entry| {
@@ -198,7 +198,7 @@ impl Reading<'_> {
                 self.put_switches(&member, tools);
             }
             ("toolfilter", Value::Map(_)) => self.put_filter(&member),
-            ("sandbox", Value::Map(_)) if self.program.is(Client::VsCode) => {
+            ("sandbox", Value::Map(_)) if self.program.contains(Client::VsCode) => {
                 let message = "the confinement of VS Code has no effect here";
                 self.note(
                     &member,
@@ -343,7 +343,7 @@ impl Reading<'_> {
             // Fanlight's own option.
             _ if key == "startTimeout" => None,
             // OpenCode's limit is for connecting and listing.
-            "timeout" if self.program.is(Client::OpenCode) => Some(("startTimeout", unit)),
+            "timeout" if self.program.contains(Client::OpenCode) => Some(("startTimeout", unit)),
             "timeout" | "tooltimeout" | "calltimeout" | "requesttimeout" | "readtimeout" => {
                 Some(("timeout", unit))
             }

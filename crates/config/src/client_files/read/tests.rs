@@ -7,7 +7,7 @@ use crate::client_files::item::Item;
 /// A file's servers as JSON in one line, and the notes.
 fn read(path: &str, text: &str) -> (&'static str, String, Vec<String>) {
     let path = Path::new(path);
-    let root = crate::document::parse(&Source::new(text), Syntax::of(path, text))
+    let root = crate::document::parse(&Source::new(text), Syntax::detect(path, text))
         .unwrap()
         .unwrap();
     let file = ClientFile::read(path, &root).unwrap();
@@ -29,7 +29,7 @@ fn servers(path: &str, text: &str) -> String {
 fn files_are_recognised_by_name_or_content() {
     let of = |path: &str, text: &str| {
         let path = Path::new(path);
-        let root = crate::document::parse(&Source::new(text), Syntax::of(path, text))
+        let root = crate::document::parse(&Source::new(text), Syntax::detect(path, text))
             .unwrap()
             .unwrap();
         ClientFile::read(path, &root).and_then(|file| file.client)

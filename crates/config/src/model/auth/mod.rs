@@ -119,7 +119,7 @@ impl Kind for AuthKind {
             };
             reader.error(
                 text.span,
-                format!("{} is not a value of `auth`", text.shown()),
+                format!("{} is not a value of `auth`", text.display()),
                 &help,
             );
             return None;

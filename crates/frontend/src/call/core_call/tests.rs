@@ -222,7 +222,7 @@ async fn call_ends_soon_after_its_credentials_expire() {
     let mut call = start(&core).await;
     call.set_ends(RequestEnds {
         cancellation: None,
-        validity: RequestValidity::of(&identity),
+        validity: RequestValidity::from_identity(&identity),
     });
     let begun = tokio::time::Instant::now();
     let Some(ResponseItem::Response(response)) = call.next().await else {

@@ -41,7 +41,7 @@ pub(super) struct TooMany;
 
 impl ControlFrames {
     /// Counts frames after a preface of this many bytes.
-    pub(super) fn after(preface: usize) -> Self {
+    pub(super) fn new(preface: usize) -> Self {
         Self {
             skipped: preface,
             head: [0; HEAD],
@@ -124,7 +124,7 @@ mod tests {
         ]
         .concat();
         for size in [1, 7, 1000, bytes.len()] {
-            let mut frames = ControlFrames::after(3);
+            let mut frames = ControlFrames::new(3);
             assert!(bytes.chunks(size).all(|piece| frames.take(piece).is_ok()));
             frames.take(&frame(1, b"")).unwrap();
             assert!(frames.take(&frame(SETTINGS, b"")).is_err());
@@ -133,7 +133,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn control_frames_are_counted_over_a_time() {
-        let mut frames = ControlFrames::after(0);
+        let mut frames = ControlFrames::new(0);
         for _ in 0..5 {
             frames.take(&frame(0xfa, b"x").repeat(MOST)).unwrap();
             tokio::time::advance(INTERVAL).await;

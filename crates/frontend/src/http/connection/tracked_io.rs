@@ -58,7 +58,7 @@ impl<S> TrackedIo<S> {
     /// Makes reads fail once the client has sent too many HTTP/2 control frames. The next bytes are
     /// a preface of this length.
     pub(super) fn limit_control_frames(&mut self, preface: usize) {
-        self.frames = Some(Box::new(ControlFrames::after(preface)));
+        self.frames = Some(Box::new(ControlFrames::new(preface)));
     }
 
     fn record_write(&self, result: &Poll<io::Result<usize>>) {

@@ -60,7 +60,10 @@ enum Content {
 
 impl EventStream {
     /// A stream that ends with its connection.
-    pub(crate) fn of(responses: Box<dyn ResponseStream<Answer>>, times: StreamTimes) -> Self {
+    pub(crate) fn from_responses(
+        responses: Box<dyn ResponseStream<Answer>>,
+        times: StreamTimes,
+    ) -> Self {
         Self::new(Content::Responses(responses), times)
     }
 

@@ -76,7 +76,7 @@ impl Endpoint {
         accepts: Accepts,
     ) -> Reply {
         if answer.error.is_some() {
-            return Ok(only(answer, StatusCode::OK, accepts));
+            return Ok(single_response(answer, StatusCode::OK, accepts));
         }
         let session = Arc::clone(&streams.session);
         let id = self
@@ -86,7 +86,7 @@ impl Endpoint {
         if let (Some(archive), Ok(id)) = (&self.archive, &id)
             && session.may_move()
         {
-            session.put_on_record(archive.of(id));
+            session.put_on_record(archive.record(id));
             session.write_record().await;
         }
         let id = id.and_then(|id| HeaderValue::from_str(&id).map_err(|error| error.to_string()));
@@ -104,7 +104,7 @@ impl Endpoint {
             }
         };
         id.set_sensitive(true);
-        let mut response = only(answer, StatusCode::OK, accepts);
+        let mut response = single_response(answer, StatusCode::OK, accepts);
         response.body_mut().opens_session(session.key());
         response
             .headers_mut()
@@ -154,7 +154,7 @@ impl Endpoint {
                 let status = revision.status(answer.error);
                 let status = StatusCode::from_u16(status).unwrap_or_default();
                 if accepts.json || status != StatusCode::OK || session.is_none() {
-                    only(answer, status, accepts)
+                    single_response(answer, status, accepts)
                 } else {
                     let mut responses = Responses::default();
                     responses.put_first(ResponseItem::Response(answer));
@@ -186,7 +186,7 @@ impl Endpoint {
             Some(session) => {
                 EventStream::read(StreamReader::calls(session, &self.policy, responses), times)
             }
-            None => EventStream::of(responses, times),
+            None => EventStream::from_responses(responses, times),
         };
         reply::events(stream.opening(quiet).into_iter().collect(), Some(stream))
     }
@@ -249,7 +249,7 @@ async fn all(mut responses: Responses) -> Response<ReplyBody> {
 }
 
 /// A response without preceding messages.
-fn only(
+fn single_response(
     Answer { text, ending, .. }: Answer,
     status: StatusCode,
     accepts: Accepts,

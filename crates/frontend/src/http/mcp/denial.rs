@@ -202,7 +202,13 @@ fn error(denial: &Denial) -> RpcError {
 /// The scopes that a client should ask for: the scopes of its operation if its headers name one,
 /// else the usual ones. This is only a hint; the body decides what is enforced.
 fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
-    let text = |field: Field<'_>| field.only().ok().flatten().map(|(_, text)| text.to_owned());
+    let text = |field: Field<'_>| {
+        field
+            .single_value()
+            .ok()
+            .flatten()
+            .map(|(_, text)| text.to_owned())
+    };
     let required = match text(arrived.fields.method).map(|method| McpMethod::from_name(&method)) {
         Some(McpMethod::CallTool) => {
             let name = text(arrived.fields.name).unwrap_or_default();
@@ -212,7 +218,7 @@ fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
                 name: name.into(),
             }))
         }
-        Some(method) => scopes.required(&Operation::of(&method)),
+        Some(method) => scopes.required(&Operation::from_method(&method)),
         None => Vec::new(),
     };
     if required.is_empty() {

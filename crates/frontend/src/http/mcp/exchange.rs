@@ -74,7 +74,7 @@ impl Transport for Exchange<'_> {
         let mirrored = self
             .endpoint
             .mirrored_params
-            .of(&name.as_str().unwrap_or_default(), tool)?;
+            .find(&name.as_str().unwrap_or_default(), tool)?;
         headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)
     }
 
@@ -135,7 +135,7 @@ impl Transport for Exchange<'_> {
     /// lets another replica open new sessions.
     fn opens_sessions(&self) -> Option<ProcessRun> {
         match self.passing {
-            Passing::On(replicas) if self.endpoint.ending.is_cancelled() => replicas.another(),
+            Passing::On(replicas) if self.endpoint.ending.is_cancelled() => replicas.find_other(),
             _ => None,
         }
     }

@@ -210,7 +210,7 @@ impl Endpoint {
     ) -> Response<ReplyBody> {
         let (head, received, connection) =
             (head_of(&opened.request), Moment::now(), Default::default());
-        let (fields, client) = (Fields::of(&head.headers), opened.request.client.address);
+        let (fields, client) = (Fields::find(&head.headers), opened.request.client.address);
         let path = head.uri.path();
         let at = self.ingress.core.endpoint(path);
         let destination = self.destination(at.as_ref(), path);
@@ -339,7 +339,7 @@ async fn while_valid(
     answer: impl Future<Output = Result<Response<ForwardedBody>, ForwardError>>,
     identity: &Identity,
 ) -> Result<Response<ForwardedBody>, Failure> {
-    let mut validity = ValidityEnd::of(identity, REQUEST_GRACE);
+    let mut validity = ValidityEnd::from_identity(identity, REQUEST_GRACE);
     tokio::select! {
         biased;
         answer = answer => answer.map_err(Failure::Replica),
@@ -425,7 +425,7 @@ fn cut_short(
     } else {
         REQUEST_GRACE
     };
-    let mut validity = ValidityEnd::of(identity, grace);
+    let mut validity = ValidityEnd::from_identity(identity, grace);
     Box::pin(async move {
         let closed = async {
             match &closing {

@@ -78,7 +78,7 @@ impl Endpoint {
             check_open(shutdown)?;
         }
         match StreamReader::resume(session.clone(), &self.policy, id) {
-            Some(reader) if id.is_get => Ok(reader.until(shutdown)),
+            Some(reader) if id.is_get => Ok(reader.end_on(shutdown)),
             Some(reader) => Ok(reader),
             None if id.is_get => self.listen(session, shutdown),
             None => {
@@ -94,7 +94,7 @@ impl Endpoint {
         shutdown: &CancellationToken,
     ) -> Result<StreamReader, Box<Refusal>> {
         check_open(shutdown)?;
-        let reader = StreamReader::notifications(session.clone(), &self.policy).until(shutdown);
+        let reader = StreamReader::notifications(session.clone(), &self.policy).end_on(shutdown);
         drop(session.begin_listening());
         Ok(reader)
     }

@@ -12,7 +12,7 @@ use fanlight_protocol::{Json, Method, Revision, RpcError, code, header};
 use http::HeaderName;
 
 use super::super::fields::{Field, Fields};
-use crate::eras::fault::{self, shown};
+use crate::eras::fault::{self, shorten};
 use crate::eras::modern;
 use crate::eras::params::{Meta, Params};
 
@@ -32,7 +32,7 @@ pub(crate) fn protocol_version<'a>(fields: &Fields<'a>) -> Option<&'a str> {
 /// Checks `MCP-Protocol-Version` and the revision in `_meta`, in that order; returns the revision.
 pub(crate) fn check_version(fields: &Fields<'_>, meta: &Meta) -> Result<Revision, RpcError> {
     let name = "MCP-Protocol-Version";
-    let mirrored = one(fields.protocol_version, name)?.ok_or_else(|| missing(name))?;
+    let mirrored = single_value(fields.protocol_version, name)?.ok_or_else(|| missing(name))?;
     if let (Some(version), Some(revision)) =
         (meta.protocol_version(), modern::modern_revision(mirrored))
         && version.is_str(mirrored)
@@ -55,16 +55,16 @@ pub(crate) fn check_standard(
     params: &Params,
 ) -> Result<(), RpcError> {
     let name = "Mcp-Method";
-    let mirrored = one(fields.method, name)?.ok_or_else(|| missing(name))?;
+    let mirrored = single_value(fields.method, name)?.ok_or_else(|| missing(name))?;
     if mirrored != method.as_str() {
         return Err(mismatch(name, mirrored, method.as_str()));
     }
     for header in revision.mirrored.unwrap_or_default() {
-        let Some(member) = header.of(method.as_str()) else {
+        let Some(member) = header.find(method.as_str()) else {
             continue;
         };
         let (name, source) = (header.shown, params.member(member));
-        let mirrored = decoded(fields.named(header.header), name)?;
+        let mirrored = decoded(fields.field(header.header), name)?;
         let mirrored = mirrored.ok_or_else(|| missing(name))?;
         if source.is_some_and(|source| source.is_str(&mirrored)) {
             continue;
@@ -105,7 +105,7 @@ fn check_param(
 ) -> Result<(), RpcError> {
     let name = format!("Mcp-Param-{}", param.name);
     // A header with invalid characters is always refused.
-    let received = decoded(Field::named(fields.all, &name), &name)?;
+    let received = decoded(Field::find(fields.all, &name), &name)?;
     let value = argument(param, arguments);
     let said = arguments.and_then(|arguments| param.value(arguments));
     match (value, said, received) {
@@ -138,7 +138,7 @@ fn argument(param: &ParamHeader, arguments: Option<&Json>) -> Option<Json> {
 }
 
 /// The single value of a header, without white space around it (RFC 9110, 5.5).
-fn one<'a>(field: Field<'a>, name: &str) -> Result<Option<&'a str>, RpcError> {
+fn single_value<'a>(field: Field<'a>, name: &str) -> Result<Option<&'a str>, RpcError> {
     let value = match field {
         Field::Absent => return Ok(None),
         Field::One(value) => value,
@@ -152,7 +152,7 @@ fn one<'a>(field: Field<'a>, name: &str) -> Result<Option<&'a str>, RpcError> {
 
 /// The single value of a header, which may be Base64 between markers.
 fn decoded<'a>(field: Field<'a>, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
-    let Some(value) = one(field, name)? else {
+    let Some(value) = single_value(field, name)? else {
         return Ok(None);
     };
     let decoded = header::decode(value.as_bytes())
@@ -167,8 +167,8 @@ fn missing(name: &str) -> RpcError {
 fn mismatch(name: &str, mirrored: &str, value: &str) -> RpcError {
     refuse(format!(
         "{name} header value {} does not match body value {}",
-        shown(mirrored),
-        shown(value)
+        shorten(mirrored),
+        shorten(value)
     ))
 }
 

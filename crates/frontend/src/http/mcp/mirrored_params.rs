@@ -45,7 +45,7 @@ impl MirroredParams {
     /// If there are more than the limit, or programs could read the definition differently. Clients that mirror do not see such a tool either. Without
     /// a check of its headers, a proxy that relies on them could see another call than the one that
     /// runs.
-    pub(super) fn of(
+    pub(super) fn find(
         &self,
         name: &str,
         tool: &Arc<Json>,
@@ -114,11 +114,14 @@ mod tests {
     fn parameters_are_read_once_while_the_definition_is_unchanged() {
         let mirrored = MirroredParams::new(2);
         let first = tool("A");
-        let [once, again] = [0, 1].map(|_| mirrored.of("t", &first).unwrap().unwrap());
+        let [once, again] = [0, 1].map(|_| mirrored.find("t", &first).unwrap().unwrap());
         assert!(Arc::ptr_eq(&once, &again));
-        let changed = mirrored.of("t", &tool("C")).unwrap().unwrap();
+        let changed = mirrored.find("t", &tool("C")).unwrap().unwrap();
         assert_eq!((&*once[0].name, &*changed[0].name), ("A", "C"));
-        assert_eq!(mirrored.of("u", &Arc::new(Json::empty_object())), Ok(None));
+        assert_eq!(
+            mirrored.find("u", &Arc::new(Json::empty_object())),
+            Ok(None)
+        );
     }
 
     #[test]
@@ -127,7 +130,7 @@ mod tests {
         for _ in 0..2 {
             assert!(
                 mirrored
-                    .of("t", &tool)
+                    .find("t", &tool)
                     .unwrap_err()
                     .message
                     .contains("more than 1 mirrored parameters")
@@ -142,7 +145,7 @@ mod tests {
             .map(|n| (n.to_string(), tool("A")))
             .collect();
         for (name, tool) in &tools {
-            mirrored.of(name, tool).unwrap();
+            mirrored.find(name, tool).unwrap();
         }
         assert_eq!(mirrored.known.lock().len(), 1);
     }

@@ -109,7 +109,7 @@ impl Serve for Endpoint {
                 }
                 (Ok(_), None) if is_public => self.well_known(&head),
                 (Ok(_), None) => {
-                    let mut fields = Fields::of(&head.headers);
+                    let mut fields = Fields::find(&head.headers);
                     fields.is_proxied |= !guard.is_for_this_machine();
                     let at = self.ingress.core.endpoint(path);
                     let destination = self.destination(at.as_ref(), path);

@@ -314,7 +314,7 @@ mod tests {
             SessionStreams::new(core.session().keeping(ServerSessions::default()), &settings);
         session
             .session
-            .put_on_record(endpoint.archive.as_ref().unwrap().of("id"));
+            .put_on_record(endpoint.archive.as_ref().unwrap().record("id"));
         at(&session.session, "server")
             .opened(server_session())
             .await;

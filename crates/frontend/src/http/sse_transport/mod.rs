@@ -163,7 +163,7 @@ impl SseTransport {
             entry.id()
         );
         let stream = SseSessionStream::new(messages, connection, entry, shutdown.clone());
-        let stream = EventStream::of(Box::new(stream), (&*self.settings).into());
+        let stream = EventStream::from_responses(Box::new(stream), (&*self.settings).into());
         let mut response = reply::events(smallvec![endpoint.into()], Some(stream));
         response.body_mut().listen(permit, &origin.identity);
         Ok(response)

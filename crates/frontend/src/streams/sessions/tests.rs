@@ -29,7 +29,7 @@ fn enter(sessions: &Sessions, id: &str) -> Option<ActiveSession> {
 
 #[tokio::test]
 async fn session_does_not_exist_for_another_principal() {
-    let [ann, bob] = ["ann", "bob"].map(|name| Holder::from(Principal::named("issuer", name)));
+    let [ann, bob] = ["ann", "bob"].map(|name| Holder::from(Principal::new("issuer", name)));
     let sessions = in_memory(3, 0);
     let core = ListenCore::refusing();
     let id = sessions

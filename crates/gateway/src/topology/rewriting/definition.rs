@@ -246,7 +246,7 @@ mod tests {
         };
         let tools = ToolRewritings::new(&rewriting);
         tools
-            .of("t")
+            .find("t")
             .unwrap()
             .definition(&json(tool))
             .as_text()

@@ -85,13 +85,13 @@ impl ToolRewritings {
     }
 
     /// The rewriting of the tool that the server calls `original`.
-    pub(crate) fn of(&self, original: &str) -> Option<&Arc<ToolRewriting>> {
+    pub(crate) fn find(&self, original: &str) -> Option<&Arc<ToolRewriting>> {
         self.0.get(original)
     }
 
     /// The clients' definition of the tool that the server calls `original` and defines as `tool`.
     pub(crate) fn definition(&self, original: &str, tool: Arc<Json>) -> Arc<Json> {
-        match self.of(original) {
+        match self.find(original) {
             Some(rewriting) => Arc::new(rewriting.definition(&tool)),
             None => tool,
         }

@@ -56,15 +56,15 @@ pub enum Headers {
 impl MachineAccess {
     /// Access with these settings. The first message causes the first request.
     pub fn new(settings: MachineSettings) -> Arc<Self> {
-        Self::of(settings, None)
+        Self::build(settings, None)
     }
 
     /// A user's access with these settings.
     pub(crate) fn of_user(settings: MachineSettings, user: Arc<dyn SubjectTokens>) -> Arc<Self> {
-        Self::of(settings, Some(user))
+        Self::build(settings, Some(user))
     }
 
-    fn of(settings: MachineSettings, user: Option<Arc<dyn SubjectTokens>>) -> Arc<Self> {
+    fn build(settings: MachineSettings, user: Option<Arc<dyn SubjectTokens>>) -> Arc<Self> {
         let settings = Mutex::new(Arc::new(Sender::new(settings)));
         Arc::new(Self {
             settings,
@@ -105,7 +105,7 @@ impl MachineAccess {
                     // token has expired.
                     let _ = self.attempt(&mut self.progress.lock(), None);
                 }
-                match self.shown(&held, method, url) {
+                match self.token_headers(&held, method, url) {
                     Ok(headers) => Headers::Ready(headers),
                     Err(error) => Headers::Wait(std::future::ready(Err(error)).boxed()),
                 }
@@ -157,7 +157,7 @@ impl MachineAccess {
                 extended.await.ok().flatten()
             }
         };
-        self.shown(&held.unwrap_or(refused), &method, &url)
+        self.token_headers(&held.unwrap_or(refused), &method, &url)
     }
 
     /// Waits for a token, if there is none.
@@ -173,13 +173,18 @@ impl MachineAccess {
             };
             held.map_or_else(
                 || Ok(HeaderMap::new()),
-                |held| access.shown(&held, &method, &url),
+                |held| access.token_headers(&held, &method, &url),
             )
         }
         .boxed()
     }
 
-    fn shown(&self, held: &Held, method: &Method, url: &Url) -> Result<HeaderMap, OAuthError> {
+    fn token_headers(
+        &self,
+        held: &Held,
+        method: &Method,
+        url: &Url,
+    ) -> Result<HeaderMap, OAuthError> {
         let nonce = held
             .proof_key
             .as_ref()

@@ -26,7 +26,7 @@ fn params(text: &str) -> Params {
 fn the_version_header_comes_first() {
     let check = |pairs: &[(&str, &str)], meta: &str| {
         let params = params(&format!(r#"{{"_meta":{meta}}}"#));
-        check_version(&Fields::of(&headers(pairs)), &params.meta)
+        check_version(&Fields::find(&headers(pairs)), &params.meta)
             .map(drop)
             .map_err(|error| error.code)
     };
@@ -87,7 +87,7 @@ fn the_version_header_comes_first() {
 fn method_and_name_must_be_mirrored() {
     let check = |pairs: &[(&str, &str)], method: &str, text: &str| {
         check_standard(
-            &Fields::of(&headers(pairs)),
+            &Fields::find(&headers(pairs)),
             Revision::V2026_07_28,
             &Method::from_name(method),
             &params(text),
@@ -171,7 +171,7 @@ fn mirrored_parameters() {
     ];
     let check = |pairs: &[(&str, &str)], arguments: &str| {
         check_params(
-            &Fields::of(&headers(pairs)),
+            &Fields::find(&headers(pairs)),
             &mirrored,
             &params(&format!(r#"{{"arguments":{arguments}}}"#)),
         )
@@ -245,7 +245,7 @@ fn mirrored_parameters() {
         Err(code::INVALID_PARAMS)
     );
     assert_eq!(
-        check_params(&Fields::of(&headers(&[])), &mirrored, &Params::default()),
+        check_params(&Fields::find(&headers(&[])), &mirrored, &Params::default()),
         Ok(())
     );
 }
