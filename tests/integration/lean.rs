@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::clients::{Client, Exchange};
 use crate::harness::{Gateway, TempFile, fanlight};
+use crate::http_recorder::{HttpRecorder, says};
 use crate::raw_client::{LegacySession, legacy_request, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport};
 
@@ -226,6 +227,67 @@ const PAIRS: [(Era, Era); 4] = [
     (Era::Modern, Era::Legacy),
     (Era::Modern, Era::Modern),
 ];
+
+/// The gates judge what a server gets; Fanlight's own answers concern no item of a server.
+#[tokio::test]
+async fn own_tools_need_no_turn_of_a_tool_no_hook_and_no_item_of_a_policy() {
+    let server = server(Era::Modern, Transport::Http).await;
+    server.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(&format!(
+            r#""content":[{{"type":"text","text":"{}"}}]"#,
+            "x".repeat(100_000)
+        ))),
+    );
+    let guardrail = HttpRecorder::start(|_| says(r#"{"decision":"deny","text":"no"}"#)).await;
+    let entry = server.entry("a");
+    let entry = entry.replacen(":{", r#":{"allowTools":{"delete_*":["group:nobody"]},"#, 1);
+    let config = format!(
+        r#"{{"hooks":[{{"url":"http://{}/judge","match":{{"tool":["a/show"]}}}}],
+            "limits":{{"rates":[{{"for":"tool","rate":"1/h"}},{{"for":"principal","rate":"1000/h","queue":"1s"}}]}},
+            "endpoints":{{"/mcp":{{"lean":{{}},"results":{{}}}}}},"mcpServers":{{{entry}}}}}"#,
+        guardrail.address
+    );
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    for _ in 0..3 {
+        let found = find(&mut client, r#"{"query":"file"}"#).await;
+        assert_eq!(names(&found), ["read"], "{}", found.answer);
+    }
+    let long = call(
+        &mut client,
+        &indirect(r#""name":"read","arguments":{"path":"x"}"#),
+    )
+    .await;
+    let uri = long
+        .answer
+        .split('"')
+        .find(|text| text.starts_with("fanlight-result:"));
+    let uri = uri.unwrap_or_else(|| panic!("{}", long.answer));
+    for _ in 0..2 {
+        let params = format!(r#""name":"read_result","arguments":{{"uri":"{uri}","bytes":"0-3"}}"#);
+        let part = call(&mut client, &params).await;
+        assert_eq!(
+            part.member("result.content"),
+            r#"[{"type":"text","text":"xxxx"}]"#
+        );
+        let params = format!(r#""uri":"{uri}?bytes=0-3""#);
+        let part = client.request("1", "resources/read", &params, "").await;
+        assert!(part.answer.contains(r#""text":"xxxx""#), "{}", part.answer);
+    }
+    assert!(guardrail.requests().is_empty());
+    let again = call(
+        &mut client,
+        &indirect(r#""name":"read","arguments":{"path":"x"}"#),
+    )
+    .await;
+    assert_eq!(again.member("error.code"), "-31008", "the tool has a limit");
+    let denied = call(&mut client, &indirect(r#""name":"show","arguments":{}"#)).await;
+    assert_eq!(
+        denied.member("error.code"),
+        "-31005",
+        "the hook judges the tool"
+    );
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn indirect_call_is_like_a_direct_one() {

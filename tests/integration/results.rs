@@ -195,9 +195,13 @@ async fn long_results_are_read_whole_and_in_parts() {
             ] {
                 refusal(&mut client, &format!("{of_text}?{wrong}"), -32602).await;
             }
+            // The scheme of a URI has no case.
+            let capitals = of_text.replacen("fanlight-result", "Fanlight-Result", 1);
+            assert_eq!(read(&mut client, &capitals).await["text"], text);
             for wrong in [
                 format!("{of_text}0"),
                 "fanlight-result:invented/content/0".to_owned(),
+                "FANLIGHT-RESULT:invented/content/0".to_owned(),
             ] {
                 let message = refusal(&mut client, &wrong, unknown(era)).await;
                 assert_eq!(message, r#""Resource not found""#);
@@ -640,15 +644,24 @@ async fn hooks_traces_and_the_audit_log_see_the_whole() {
     assert!(trace.contains("fanlight.shortened"), "{trace}");
     // Content has the beginning of the server's own result.
     assert!(trace.contains("0: ") && !trace.contains(&uri), "{trace}");
+    let params = format!(
+        r#""ref":{{"type":"ref/resource","uri":"{uri}"}},"argument":{{"name":"x","value":""}}"#
+    );
+    client
+        .request("1", "completion/complete", &params, "")
+        .await;
     let written = async {
         loop {
-            let entries = text_at(client.gateway(), "/api/audit").await;
-            let entries: Value = serde_json::from_str(&entries).unwrap();
-            let mut entries = entries["entries"].as_array().unwrap().iter();
-            if let Some(call) = entries.find(|entry| entry["item"] == "t") {
-                return call["responseBytes"].as_u64().unwrap();
+            let text = text_at(client.gateway(), "/api/audit").await;
+            let entries: Value = serde_json::from_str(&text).unwrap();
+            let entries = entries["entries"].as_array().unwrap();
+            let find = |action: &str| entries.iter().find(|entry| entry["action"] == action);
+            if let (Some(call), Some(_)) = (find("tools/call"), find("completion/complete")) {
+                return (call["responseBytes"].as_u64().unwrap(), text);
             }
         }
     };
-    assert!(within("the entry", written).await > 2 * INLINE as u64);
+    let (bytes, entries) = within("the entries", written).await;
+    assert!(bytes > 2 * INLINE as u64);
+    assert!(!entries.contains(&uri), "{entries}");
 }

@@ -3,6 +3,12 @@
 /// The beginning of the URIs of results that Fanlight keeps. The rest of such a URI is a secret of its client.
 pub const KEPT_RESULT: &str = "fanlight-result:";
 
+/// The rest of a URI of a result that Fanlight keeps. A scheme has no case (RFC 3986, 3.1).
+pub fn kept_result(uri: &str) -> Option<&str> {
+    let (scheme, rest) = uri.split_at_checked(KEPT_RESULT.len())?;
+    scheme.eq_ignore_ascii_case(KEPT_RESULT).then_some(rest)
+}
+
 /// The most parts of one URI. Each part is looked up by its text, so a URI of separators alone
 /// would otherwise cost the square of its length.
 const PARTS: usize = 64;

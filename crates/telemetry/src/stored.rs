@@ -4,7 +4,7 @@ use std::fmt;
 
 use data_encoding::HEXLOWER;
 use fanlight_protocol::Method;
-use fanlight_protocol::uri::KEPT_RESULT;
+use fanlight_protocol::uri::{KEPT_RESULT, kept_result};
 use smol_str::SmolStr;
 
 use crate::message::Id;
@@ -67,11 +67,7 @@ pub(crate) fn id(id: Id<'_>) -> Option<StoredId> {
 
 /// The URI without user information, query and fragment, which could contain secrets.
 pub fn recorded_uri(uri: &str) -> SmolStr {
-    let uri = if uri.starts_with(KEPT_RESULT) {
-        KEPT_RESULT
-    } else {
-        uri
-    };
+    let uri = kept_result(uri).map_or(uri, |_| KEPT_RESULT);
     let end = uri.find(['?', '#']).unwrap_or(uri.len());
     let plain = uri.get(..end).unwrap_or_default();
     let Some((scheme, rest)) = plain.split_once("://") else {

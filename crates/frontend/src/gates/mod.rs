@@ -115,13 +115,19 @@ impl Gates {
             // A refusal waits for no turn and no approval.
             turn.into_iter().for_each(Turn::pass);
         } else {
-            gates.extend(HookedCall::new(settings, operation).map(Gate::Hooks));
+            // Fanlight's own answers concern no item of a server that hooks or a policy could judge.
+            let is_own = operation.is_own();
+            gates.extend(
+                HookedCall::new(settings, operation)
+                    .filter(|_| !is_own)
+                    .map(Gate::Hooks),
+            );
             gates.extend(turn.map(|turn| Gate::Limits(Some(turn))));
             if let Some(needed) = operation.approval() {
                 let approval = ApprovalGate::new(settings, operation, needed);
                 gates.push(Gate::Approval(approval));
             }
-            if !gates.is_empty() {
+            if !gates.is_empty() && !is_own {
                 let rights = Rights::new(core, operation);
                 gates.push(Gate::Rights(Box::new(rights)));
             }

@@ -309,7 +309,8 @@ impl RateRule {
     }
 
     fn is_about(&self, asked: Asked<'_>, called: &Called<'_>) -> bool {
-        if self.is_about_calls() && *asked.subject.method() != Method::CallTool {
+        let is_call = *asked.subject.method() == Method::CallTool && !asked.subject.is_own();
+        if self.is_about_calls() && !is_call {
             return false;
         }
         self.only

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use fanlight_canonical::{About, Keeper, ProcessRun, Unresolved};
 use fanlight_protocol::json::{Edits, Json, Kind, ObjectBuilder, Value};
-use fanlight_protocol::uri::KEPT_RESULT;
+use fanlight_protocol::uri::{KEPT_RESULT, kept_result};
 use fanlight_protocol::{Method, Response, RpcError, code};
 use tokio::time::Instant;
 
@@ -198,11 +198,13 @@ impl Gateway {
                 self.called(&operation.view, &arguments),
                 params.without(&["arguments"]),
             )
-        } else if !subject.starts_with(KEPT_RESULT) {
-            return;
         } else {
-            let shown = params.with_member("uri", &Json::string(KEPT_RESULT));
-            let own = match PartUri::parse(&subject) {
+            let Some(rest) = kept_result(&subject) else {
+                return;
+            };
+            let shown = params.without(&["ref"]);
+            let shown = shown.with_member("uri", &Json::string(KEPT_RESULT));
+            let own = match PartUri::parse(rest) {
                 _ if *method != Method::ReadResource => {
                     OwnCall::Answer(Response::from_error(&fault::unknown_resource(&subject)))
                 }
@@ -238,7 +240,8 @@ impl Gateway {
             return OwnCall::Answer(refuse(&misfit));
         }
         let uri = arguments.text_at("uri").unwrap_or_default();
-        let part = PartUri::parse(&uri).and_then(|mut part| {
+        let rest = kept_result(&uri);
+        let part = PartUri::parse(rest.unwrap_or_default()).and_then(|mut part| {
             for key in ["pointer", "lines", "bytes"] {
                 if let Some(value) = arguments.text_at(key) {
                     part.query.set(key, &value)?;
@@ -251,7 +254,7 @@ impl Gateway {
             .filter_map(|backend| view.results(Some(backend.id)));
         let most = of_servers.map(|rules| rules.inline).min();
         match part {
-            Ok(part) if uri.starts_with(KEPT_RESULT) => OwnCall::Read(KeptRead { uri, part, most }),
+            Ok(part) if rest.is_some() => OwnCall::Read(KeptRead { uri, part, most }),
             Ok(_) => OwnCall::Answer(tell(&fault::unknown_resource(&uri).message)),
             Err(why) => OwnCall::Answer(tell(&why)),
         }

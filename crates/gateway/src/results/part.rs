@@ -6,7 +6,6 @@ use std::ops::Range;
 use bytes::Bytes;
 use data_encoding::BASE64;
 use fanlight_protocol::json::{Json, MAX_NESTING, ObjectBuilder};
-use fanlight_protocol::uri::KEPT_RESULT;
 use percent_encoding::percent_decode_str;
 
 /// How the bytes of a part are kept.
@@ -60,9 +59,8 @@ pub(crate) struct Piece {
 }
 
 impl PartUri {
-    /// Reads a URI that begins with [`KEPT_RESULT`]. The error says what is wrong with its query.
-    pub(crate) fn parse(uri: &str) -> Result<Self, String> {
-        let rest = uri.strip_prefix(KEPT_RESULT).unwrap_or_default();
+    /// Reads the rest of a URI after its scheme. The error says what is wrong with its query.
+    pub(crate) fn parse(rest: &str) -> Result<Self, String> {
         let (place, asked) = rest.split_once('?').unwrap_or((rest, ""));
         let (handle, path) = place.split_at(place.find('/').unwrap_or(place.len()));
         let mut query = Query::default();
@@ -242,16 +240,14 @@ mod tests {
     use super::*;
 
     fn cut(form: Form, whole: &'static str, query: &str) -> Result<(Form, Vec<u8>), String> {
-        let uri = PartUri::parse(&format!("{KEPT_RESULT}h/content/0?{query}"))?;
+        let uri = PartUri::parse(&format!("h/content/0?{query}"))?;
         let piece = uri.query.cut(form, Bytes::from_static(whole.as_bytes()))?;
         Ok((piece.form, piece.bytes.to_vec()))
     }
 
     #[test]
     fn uri_has_handle_path_and_query() {
-        let parsed =
-            PartUri::parse("fanlight-result:AB_c/content/0?pointer=/a%2Fb/%C3%A9&bytes=0-9")
-                .unwrap();
+        let parsed = PartUri::parse("AB_c/content/0?pointer=/a%2Fb/%C3%A9&bytes=0-9").unwrap();
         let query = Query {
             pointer: Some("/a/b/é".into()),
             bytes: Some(0..10),
@@ -281,8 +277,7 @@ mod tests {
             "pointer=%ff",
             "bytes=-1-2",
         ] {
-            let uri = format!("fanlight-result:a?{wrong}");
-            assert!(PartUri::parse(&uri).is_err(), "{wrong}");
+            assert!(PartUri::parse(&format!("a?{wrong}")).is_err(), "{wrong}");
         }
     }
 
