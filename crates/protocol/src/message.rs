@@ -214,16 +214,28 @@ impl Message {
         {
             return Err(invalid("\"jsonrpc\" must be \"2.0\""));
         }
+        let is_null = |at: &Option<Range<usize>>| {
+            let value = at.clone().and_then(|at| text.at(at));
+            value.is_some_and(|value| value.kind() == Kind::Null)
+        };
         match (method, result, error) {
-            (Some(method), None, None) => Self::call(text, id, method, params),
+            (Some(method), None, None) if !is_null(&params) => Self::call(text, id, method, params),
             (None, Some(body), None) => Response::new(text, id, body, false).map(Self::Response),
             (None, None, Some(body)) => Response::new(text, id, body, true).map(Self::Response),
             (None, None, None) => Err(invalid(
                 "none of \"method\", \"result\" and \"error\" is there",
             )),
-            _ => Err(invalid(
-                "more than one of \"method\", \"result\" and \"error\" is there",
-            )),
+            (_, result, error) => {
+                // Some libraries write members that they do not have as null, which others refuse.
+                let members = [("params", &params), ("result", &result), ("error", &error)];
+                let nulls = members.into_iter().filter(|(_, at)| is_null(at));
+                let nulls: Vec<_> = nulls.map(|(key, _)| key).collect();
+                if nulls.is_empty() {
+                    let reason = "more than one of \"method\", \"result\" and \"error\" is there";
+                    return Err(invalid(reason));
+                }
+                Self::from_object(text.without(&nulls), sender)
+            }
         }
     }
 

@@ -55,6 +55,44 @@ fn invalid_message_keeps_its_id_where_it_can_be_read() {
 }
 
 #[test]
+fn absent_members_may_be_null_and_are_not_passed_on() {
+    for (text, expected) in [
+        (
+            r#"{"jsonrpc":"2.0","id":1,"result":{"a":1.0},"error":null}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"a":1.0}}"#,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","result":null,"id":1,"error":{"code":1,"message":"x"}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}"#,
+        ),
+    ] {
+        let Ok(Message::Response(response)) = parse(text) else {
+            panic!("{text}")
+        };
+        assert_eq!(response.text.as_text(), expected);
+    }
+    let Ok(Message::Notification(notification)) =
+        parse(r#"{"jsonrpc":"2.0","method":"x/y","params":null}"#)
+    else {
+        panic!()
+    };
+    let text = notification.text.as_text();
+    assert_eq!(text, r#"{"jsonrpc":"2.0","method":"x/y"}"#);
+    assert!(matches!(
+        parse(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":null,"error":null}"#),
+        Ok(Message::Request(Request { params: None, .. }))
+    ));
+    for wrong in [
+        r#"{"jsonrpc":"2.0","id":1,"result":null}"#,
+        r#"{"jsonrpc":"2.0","id":1,"result":null,"error":null}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":null,"result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{},"params":null}"#,
+    ] {
+        assert!(parse(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn confusable_members_of_a_clients_envelope_are_refused_under_its_id() {
     let parse =
         |text: &str| Message::parse_from_client(Bytes::copy_from_slice(text.as_bytes()), 64);
