@@ -313,6 +313,34 @@ async fn task_is_unknown_to_a_client_who_may_no_longer_make_its_call() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept_result_is_unknown_to_a_client_who_may_no_longer_make_its_call() {
+    for (policies, is_known) in [
+        (HIDDEN, false),
+        (DENIED, false),
+        (ASKED, true),
+        (OTHER, true),
+    ] {
+        let backend = policy::server(Era::Modern).await;
+        let text = "x".repeat(100_000);
+        let content = format!(r#""content":[{{"type":"text","text":"{text}"}}]"#);
+        backend.on("tools/call", Reply::result(Era::Modern.complete(&content)));
+        let results = r#","endpoints":{"/mcp":{"results":{}}}"#;
+        let mut scene = Scene::start_with(vec![backend], EVERYTHING, results).await;
+        let called = scene.modern(BOB, "tools/call", LOOK).await;
+        let uri = called.split('"').find(|it| it.starts_with("fanlight-"));
+        let params = format!(r#""uri":"{}?bytes=0-9""#, uri.expect(&called));
+        let read = scene.modern(BOB, "resources/read", &params).await;
+        assert!(read.contains("xxxxxxxxxx"), "{read}");
+        scene.change(policies).await;
+        let read = scene.modern(BOB, "resources/read", &params).await;
+        assert_eq!(read.contains("xxxxxxxxxx"), is_known, "{read}");
+        // To somebody else it is unknown in any case, and in the same words.
+        let other = scene.modern(ANN, "resources/read", &params).await;
+        assert!(is_known || other == read, "{other} {read}");
+    }
+}
+
 /// The stream of Bob's session.
 async fn listening(scene: &Scene, id: &str) -> Response {
     let bearer = format!("Bearer {BOB}");

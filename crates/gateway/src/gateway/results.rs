@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_canonical::{About, Keeper, ProcessRun, Unresolved};
+use fanlight_canonical::{About, Keeper, PolicySubject, ProcessRun, Unresolved};
 use fanlight_protocol::json::{Edits, Json, Kind, ObjectBuilder, Value};
 use fanlight_protocol::uri::{KEPT_RESULT, kept_result};
 use fanlight_protocol::{Method, Response, RpcError, code};
@@ -16,7 +16,8 @@ use super::operation::{Operation, OwnCall, find_item};
 use crate::catalogue::{ListKind, ListView, OWN_PREFIX, own_name, own_tool};
 use crate::fault;
 use crate::fit::find_misfit;
-use crate::results::{KeptRead, NoPiece, PartUri, Piece, Shortener, off_worker};
+use crate::results::{KeptRead, NoPiece, Part, PartUri, Piece, Shortener, off_worker};
+use crate::tasks;
 use crate::topology::{BackendId, View};
 
 /// The name of the tool, without a prefix.
@@ -29,6 +30,8 @@ pub struct Shortening {
     view: View,
     request: Unresolved,
     backend: Option<BackendId>,
+    /// The call, as the policy decided about it.
+    made_by: Option<Arc<PolicySubject>>,
 }
 
 impl Operation {
@@ -42,6 +45,7 @@ impl Operation {
                 view: self.view.clone(),
                 request: self.request.clone(),
                 backend: self.sent().map(|(backend, _)| backend),
+                made_by: self.policy_subject().map(tasks::reduce),
             })
         })
     }
@@ -81,12 +85,22 @@ impl Shortening {
         let Some(result) = response.result().filter(|_| response.is_complete()) else {
             return response;
         };
-        let backend = match self.backend {
-            None => core.tasks.known_owner(view, context, params.as_ref()).await,
-            known => known,
+        let (backend, made_by) = match self.backend {
+            None => {
+                let known = core.tasks.known(view, context, params.as_ref());
+                known
+                    .await
+                    .map_or((None, None), |known| (Some(known.backend), known.made_by))
+            }
+            known => (known, self.made_by.clone()),
         };
         let size = result.bytes().len();
-        let Some(rules) = view.results(backend).filter(|rules| size > rules.inline) else {
+        // Without the whole arguments, a rule about them could keep the client from its result.
+        let is_readable = view.permits_again(made_by.as_deref());
+        let rules = view
+            .results(backend)
+            .filter(|rules| is_readable && size > rules.inline);
+        let Some(rules) = rules else {
             return response;
         };
         let keeps_structured =
@@ -119,7 +133,7 @@ impl Shortening {
         let of = (&context.caller, &context.peer);
         if !core
             .results
-            .keep(&handle, of, rules, until, shortened)
+            .keep(&handle, of, rules, until, made_by, shortened)
             .await
         {
             return response;
@@ -272,23 +286,32 @@ impl Gateway {
                 },
             most,
         } = read;
-        let caller = &operation.request.context.caller;
+        let (caller, peer) = (
+            &operation.request.context.caller,
+            &operation.request.context.peer,
+        );
         let found = self.results.find(handle, caller);
+        let found = found.filter(|kept| operation.view.permits_again(kept.made_by.as_deref()));
         let is_gone = || matches!(self.results.keeper(handle, caller), Keeper::Another(_));
-        let piece = match &found {
-            Some(kept) => kept.read(path, query).await,
+        let (shown, most) = (uri.clone(), *most);
+        let answer = move |piece: &Piece, part: &Part| match most {
+            Some(most) => in_call(piece, &shown, most, part),
+            None => {
+                let contents = Json::array([piece.contents(&shown, part)]);
+                let mut result = ObjectBuilder::new();
+                Response::from_result(&result.member("contents", &contents).finish())
+            }
+        };
+        let read = match &found {
+            Some(kept) => {
+                let reader = self.results.reader(peer);
+                kept.read(path, query, reader, answer).await
+            }
             None => Err(NoPiece::Unknown),
         };
         let as_tool = most.is_some();
-        match piece {
-            Ok((piece, part)) => match most {
-                Some(most) => in_call(&piece, uri, *most, || piece.contents(uri, part)),
-                None => {
-                    let contents = Json::array([piece.contents(uri, part)]);
-                    let mut result = ObjectBuilder::new();
-                    Response::from_result(&result.member("contents", &contents).finish())
-                }
-            },
+        match read {
+            Ok(response) => response,
             Err(NoPiece::Invalid(why)) if as_tool => tell(&why),
             Err(NoPiece::Invalid(why)) => Response::from_error(&fault::invalid_params(why)),
             Err(NoPiece::Lost(error)) => {
@@ -378,19 +401,21 @@ fn with_capability(description: &Json) -> Option<Json> {
 }
 
 /// The result of `read_result`.
-fn in_call(piece: &Piece, uri: &str, most: usize, contents: impl FnOnce() -> Json) -> Response {
-    let mut block = ObjectBuilder::new();
-    match piece.member() {
-        ("text", text) => block.string("type", "text").member("text", &text),
-        _ => block
-            .string("type", "resource")
-            .member("resource", &contents()),
+fn in_call(piece: &Piece, uri: &str, most: usize, part: &Part) -> Response {
+    let answer = || {
+        let mut block = ObjectBuilder::new();
+        match piece.member() {
+            ("text", text) => block.string("type", "text").member("text", &text),
+            _ => block
+                .string("type", "resource")
+                .member("resource", &piece.contents(uri, part)),
+        };
+        let content = Json::array([block.finish()]);
+        ObjectBuilder::new().member("content", &content).finish()
     };
-    let mut result = ObjectBuilder::new();
-    let result = result
-        .member("content", &Json::array([block.finish()]))
-        .finish();
-    if result.bytes().len() <= most {
+    // A text is never shorter as JSON.
+    let result = (piece.bytes.len() <= most).then(answer);
+    if let Some(result) = result.filter(|result| result.bytes().len() <= most) {
         return Response::from_result(&result);
     }
     tell(&format!(

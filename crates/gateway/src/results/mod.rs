@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use fanlight_canonical::{Caller, HandleKind, HandleSeal, Keeper, Peer};
+use fanlight_canonical::{Caller, HandleKind, HandleSeal, Keeper, Peer, PolicySubject};
+use fanlight_fair::{Claim, Member, Part as Share, PermitLimits, Semaphore};
 use fanlight_protocol::seal::{KeyError, Keys};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -33,6 +34,9 @@ pub(crate) use shorten::{Shortened, Shortener};
 const RESULTS: usize = 16_384;
 /// The largest text that is cut without a thread of its own, in bytes.
 const QUICK: usize = 256 << 10;
+/// The longer texts that are read at the same time. Each may take several times its bytes until
+/// the answer counts in the memory for answers.
+const READS: usize = 4;
 
 /// The files of kept results.
 pub trait ResultFiles: fmt::Debug + Send + Sync {
@@ -49,6 +53,8 @@ pub trait KeptFile: fmt::Debug + Send + Sync {
 /// A result that is kept.
 #[derive(Debug)]
 pub(crate) struct KeptResult {
+    /// The call, as a policy decided about it; `None` if there was no policy.
+    pub(crate) made_by: Option<Arc<PolicySubject>>,
     parts: Vec<Part>,
     place: Place,
 }
@@ -69,9 +75,26 @@ pub(crate) struct KeptRead {
     pub(crate) most: Option<usize>,
 }
 
+/// A client in the queue for reading long texts, in which clients take turns.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Reader(Peer);
+
+impl Member for Reader {
+    type Share = Self;
+
+    fn share(&self) -> &Self {
+        self
+    }
+
+    fn is_bounded(&self) -> bool {
+        false
+    }
+}
+
 /// The results that are kept.
 pub(crate) struct KeptResults {
     state: Mutex<State>,
+    readers: Semaphore<Reader>,
     files: Option<Arc<dyn ResultFiles>>,
     handles: HandleSeal,
     /// Whether the last file could not be written, which has been logged.
@@ -109,8 +132,14 @@ impl KeptResults {
         files: Option<Arc<dyn ResultFiles>>,
     ) -> Result<Arc<Self>, KeyError> {
         let handles = HandleSeal::new(keys)?;
+        let readers = Semaphore::new(PermitLimits {
+            permits: READS,
+            of_share: Share::AS_MUCH_AS_IT_LEAVES,
+            of_member: Share::AS_MUCH_AS_IT_LEAVES,
+        });
         Ok(Arc::new_cyclic(|itself| Self {
             state: Mutex::default(),
+            readers,
             files,
             handles,
             is_full: AtomicBool::new(false),
@@ -140,6 +169,11 @@ impl KeptResults {
             .then(|| Arc::clone(result))
     }
 
+    /// The client's place in the queue for reading long texts.
+    pub(crate) fn reader(&self, peer: &Peer) -> Claim<Reader> {
+        self.readers.claim(Reader(peer.clone()))
+    }
+
     /// Keeps a result under this handle until the instant. Returns false if there is no room.
     pub(crate) async fn keep(
         &self,
@@ -147,6 +181,7 @@ impl KeptResults {
         (caller, peer): (&Caller, &Peer),
         rules: &ResultRules,
         until: Instant,
+        made_by: Option<Arc<PolicySubject>>,
         Shortened { parts, kept, .. }: Shortened,
     ) -> bool {
         let holder = caller.holder().clone();
@@ -196,7 +231,11 @@ impl KeptResults {
         };
         let mut state = self.state.lock();
         if let Some(entry) = state.entries.get_mut(&number) {
-            entry.result = Some(Arc::new(KeptResult { parts, place }));
+            entry.result = Some(Arc::new(KeptResult {
+                made_by,
+                parts,
+                place,
+            }));
         }
         if state
             .sweeper
@@ -319,12 +358,23 @@ pub(crate) enum NoPiece {
 }
 
 impl KeptResult {
-    /// Reads a piece of the part at this path.
-    pub(crate) async fn read(&self, path: &str, query: &Query) -> Result<(Piece, &Part), NoPiece> {
+    /// Reads a piece of the part at this path, and makes the answer of it.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        path: &str,
+        query: &Query,
+        reader: Claim<Reader>,
+        answer: impl FnOnce(&Piece, &Part) -> T + Send + 'static,
+    ) -> Result<T, NoPiece> {
         let found = self.parts.iter().position(|part| part.path == path);
         let at = found.ok_or(NoPiece::Unknown)?;
-        let part = self.parts.get(at).ok_or(NoPiece::Unknown)?;
-        let (range, rest) = query.needed(part).map_err(NoPiece::Invalid)?;
+        let part = self.parts.get(at).ok_or(NoPiece::Unknown)?.clone();
+        let (range, rest) = query.needed(&part).map_err(NoPiece::Invalid)?;
+        let _turn = if range.len() > QUICK {
+            Some(reader.acquire_again().await)
+        } else {
+            None
+        };
         let bytes = match &self.place {
             Place::Memory(all) => {
                 let bytes = all.get(at).ok_or(NoPiece::Unknown)?;
@@ -332,20 +382,19 @@ impl KeptResult {
             }
             Place::Disk(file) => file.read(range.clone()).await.map_err(NoPiece::Lost)?,
         };
-        let form = part.form;
-        if range != part.place {
-            return Ok((
-                Piece {
-                    form: Form::Text,
-                    bytes,
-                }
-                .told_apart(form),
-                part,
-            ));
-        }
-        let cut = off_worker(bytes.len(), move || rest.cut(form, bytes)).await;
-        let piece = cut.unwrap_or_else(|| Err("the gateway is ending".to_owned()));
-        Ok((piece.map_err(NoPiece::Invalid)?, part))
+        let (size, is_whole) = (range.len(), range == part.place);
+        let work = move || {
+            let piece = if is_whole {
+                rest.cut(part.form, bytes)?
+            } else {
+                let form = Form::Text;
+                Piece { form, bytes }.told_apart(part.form)
+            };
+            Ok(answer(&piece, &part))
+        };
+        let done = off_worker(size, work).await;
+        let done = done.unwrap_or_else(|| Err("the gateway is ending".to_owned()));
+        done.map_err(NoPiece::Invalid)
     }
 }
 

@@ -49,7 +49,9 @@ async fn keep(
 ) -> Option<String> {
     let handle = results.handle(of.0).unwrap();
     let until = Instant::now() + KEEP;
-    let is_kept = results.keep(&handle, of, rules, until, result(size)).await;
+    let is_kept = results
+        .keep(&handle, of, rules, until, None, result(size))
+        .await;
     is_kept.then_some(handle)
 }
 
@@ -158,12 +160,14 @@ async fn disk_follows_memory_and_a_full_disk_keeps_nothing() {
     assert!(matches!(last.place, Place::Disk(_)));
     let mut query = Query::default();
     query.set("bytes", "199-300").unwrap();
-    let (piece, _) = last.read("/content/0", &query).await.unwrap();
-    assert_eq!((piece.form, &*piece.bytes), (Form::Text, &b"x"[..]));
-    assert!(matches!(
-        last.read("/content/1", &query).await,
-        Err(NoPiece::Unknown)
-    ));
+    let read = |path| {
+        let reader = results.reader(of.1);
+        let piece = |piece: &Piece, _: &Part| (piece.form, piece.bytes.clone());
+        last.read(path, &query, reader, piece)
+    };
+    let expected = (Form::Text, Bytes::from_static(b"x"));
+    assert_eq!(read("/content/0").await.unwrap(), expected);
+    assert!(matches!(read("/content/1").await, Err(NoPiece::Unknown)));
     files.0.store(true, Ordering::Relaxed);
     assert!(keep(&results, &rules, of, 240).await.is_none());
     assert_eq!(entries(&results), 1);

@@ -28,6 +28,7 @@ use futures_util::stream::FuturesOrdered;
 use memchr::memmem;
 use tokio::time::timeout;
 
+pub(crate) use self::owners::reduce;
 pub use self::owners::{CommonTask, CommonTaskOwners};
 use self::owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey};
 use crate::catalogue::ListWatcher;
@@ -117,7 +118,7 @@ impl Tasks {
     ) {
         let known = Known {
             backend,
-            made_by: made_by.map(owners::reduce),
+            made_by: made_by.map(reduce),
         };
         self.learn(view, context, task, known, Evidence::Created)
             .await;
@@ -374,11 +375,18 @@ impl Tasks {
         context: &CallContext,
         params: Option<&Json>,
     ) -> Option<BackendId> {
-        Some(
-            self.remembered_owner(view, context, &task_id(params).ok()?)
-                .await?
-                .backend,
-        )
+        Some(self.known(view, context, params).await?.backend)
+    }
+
+    /// The remembered server of the task that `params` name, and the call that made the task.
+    pub(crate) async fn known(
+        &self,
+        view: &View,
+        context: &CallContext,
+        params: Option<&Json>,
+    ) -> Option<Known> {
+        self.remembered_owner(view, context, &task_id(params).ok()?)
+            .await
     }
 
     /// Listens to the only server, without tasks of other clients.

@@ -113,20 +113,20 @@ impl TaskKey {
 
 /// The remembered facts about a task.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
-    pub(super) backend: BackendId,
+pub(crate) struct Known {
+    pub(crate) backend: BackendId,
     /// The call that created the task, as a policy decided about it. `None` if there was no policy,
     /// or the call is unknown.
-    pub(super) made_by: Option<Arc<PolicySubject>>,
+    pub(crate) made_by: Option<Arc<PolicySubject>>,
 }
 
-/// The most bytes of arguments that are kept with a task. No option: there are many tasks, and few
+/// The most bytes of arguments that are kept with a call. No option: there are many tasks, and few
 /// rules read long arguments.
 const KEPT_ARGUMENTS: usize = 1024;
 
-/// Reduces a call to the form that is stored with its task. Arguments that are too long are
+/// Reduces a call to the form that is stored with its task or its result. Arguments that are too long are
 /// replaced by a text, so that rules about arguments permit nothing.
-pub(super) fn reduce(made_by: PolicySubject) -> Arc<PolicySubject> {
+pub(crate) fn reduce(made_by: PolicySubject) -> Arc<PolicySubject> {
     let arguments = made_by.arguments.map(|arguments| {
         if arguments.bytes().len() <= KEPT_ARGUMENTS {
             arguments.detached()
