@@ -773,13 +773,17 @@ impl<'a> Router<'a> {
         }))
     }
 
-    /// The parameters with `name` at `range`, if given, and with the arguments for the server.
+    /// The parameters with `name` at `range`, if given, and with the arguments for the server. Notes
+    /// that a call must not be repeated.
     fn rewritten(
         &self,
         rewriting: Option<&ToolRewriting>,
         name: Option<&Json>,
         range: Range<usize>,
     ) -> Result<(Json, Rewritten), RpcError> {
+        if rewriting.is_some_and(ToolRewriting::runs_once) {
+            self.lookup.context.run_once();
+        }
         let Some(arguments) = rewriting
             .map(ToolRewriting::arguments)
             .filter(|arguments| !arguments.is_empty())

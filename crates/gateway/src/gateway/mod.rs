@@ -318,18 +318,10 @@ impl Gateway {
         };
         let (context, method) = (Arc::clone(&call.context), call.method.clone());
         sent(&context, &method, call.params.as_ref(), view.get(backend));
-        let answer =
-            match view.get(backend) {
-                Some(member) => {
-                    if call.params.as_ref().is_some_and(|params| {
-                        method == Method::CallTool && member.runs_once(params)
-                    }) {
-                        context.run_once();
-                    }
-                    self.ask(member, call).await
-                }
-                None => view.request(backend, call).await,
-            };
+        let answer = match view.get(backend) {
+            Some(member) => self.ask(member, call).await,
+            None => view.request(backend, call).await,
+        };
         let response = answer.map_err(|error| view.no_answer(backend, &error))?;
         Ok(self
             .received(

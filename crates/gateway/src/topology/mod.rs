@@ -358,15 +358,6 @@ impl Member {
                 .is_some_and(|tool| tool.guards_arguments())
     }
 
-    /// Whether the configuration forbids to repeat a call with these params.
-    pub(crate) fn runs_once(&self, params: &Json) -> bool {
-        let name = params.peek("name");
-        let tool = name
-            .as_ref()
-            .and_then(|name| self.rewritings.find(&name.as_str()?));
-        tool.is_some_and(|tool| tool.runs_once())
-    }
-
     /// Whether this is the server's stand-in tool, and no rule withholds it.
     pub(crate) fn is_stand_in(&self, original: &str) -> bool {
         !self.can_withhold()

@@ -65,7 +65,7 @@ impl Json {
     pub fn parse(text: Bytes, nesting: usize) -> Result<Self, SyntaxError> {
         let mut index = IndexBuilder::new(text.len());
         let range = scan::document(&text, nesting, &mut index)?;
-        let index = index.finish(range.start);
+        let index = index.finish(range.start, true);
         Ok(Self(text.slice(range), index))
     }
 
@@ -78,7 +78,7 @@ impl Json {
     pub fn validate_structure(text: Bytes, nesting: usize) -> Result<Self, SyntaxError> {
         let mut index = IndexBuilder::new(text.len());
         let range = scan::structure(&text, nesting, &mut index)?;
-        let index = index.finish(range.start);
+        let index = index.finish(range.start, false);
         Ok(Self(text.slice(range), index))
     }
 

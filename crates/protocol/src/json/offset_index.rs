@@ -35,6 +35,8 @@ struct Offsets {
     members: SmallVec<[MemberOffsets; FEW_MEMBERS]>,
     /// The start and the end of each long value, sorted by start.
     values: Vec<(usize, usize)>,
+    /// Whether the text was parsed. Otherwise only its structure was validated, or it was edited.
+    is_parsed: bool,
 }
 
 /// The offsets of a member whose key has no escapes.
@@ -87,6 +89,13 @@ impl OffsetIndex {
             offsets: moved.map(Arc::new),
             base: 0,
         }
+    }
+
+    /// Whether the text is a slice of parsed text, as far as known.
+    pub(super) fn is_of_parsed_text(&self) -> bool {
+        self.offsets
+            .as_ref()
+            .is_some_and(|offsets| offsets.is_parsed)
     }
 
     /// A cursor for one pass over the value that begins at `at`.
@@ -164,7 +173,11 @@ impl Offsets {
                 values.push((pass.moved(*start), pass.moved_end(*end)));
             }
         }
-        Some(Self { members, values })
+        Some(Self {
+            members,
+            values,
+            is_parsed: false,
+        })
     }
 }
 
@@ -339,12 +352,14 @@ impl IndexBuilder {
         }
     }
 
-    /// The index for the slice of the text that begins at `start`.
-    pub(super) fn finish(mut self, start: usize) -> OffsetIndex {
+    /// The index for the slice of the text that begins at `start`. `is_parsed` says whether more
+    /// than the structure was validated.
+    pub(super) fn finish(mut self, start: usize, is_parsed: bool) -> OffsetIndex {
         if self.offsets.members.is_empty() && self.offsets.values.is_empty() {
             return OffsetIndex::default();
         }
         self.offsets.values.sort_unstable();
+        self.offsets.is_parsed = is_parsed;
         OffsetIndex {
             offsets: Some(Arc::new(self.offsets)),
             base: start,

@@ -5,16 +5,17 @@
 //! (section 8.2), and deep nesting (section 9).
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fmt;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
-use super::{Json, Kind, string};
+use super::{Json, Kind, SyntaxErrorKind, Value, string};
 
 /// How many levels of nesting the strict reader accepts. Common parsers accept at least this many.
 pub const STRICT_NESTING: usize = 100;
+/// The number of members of an object that are sorted without an allocation.
+const FEW: usize = 8;
 /// The most characters of a name in a message.
 const SHOWN: usize = 64;
 
@@ -89,30 +90,37 @@ impl Json {
     }
 
     fn strictly(&self, nesting: usize, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
+        if self.1.is_of_parsed_text() {
+            return value(self, nesting, out);
+        }
         // Received text may have only a validated structure.
         let whole = Self::parse(self.bytes().clone(), nesting)
             .map_err(|error| Unreadable::new(error.to_string()))?;
-        value(&whole, out)
+        value(&whole, nesting, out)
     }
 }
 
-/// Reads one value. The parser has limited the nesting.
-fn value(json: &Json, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
+/// Reads one value of at most `nesting` levels.
+fn value(json: &Json, nesting: usize, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
+    let inner = || {
+        let too_deep = || Unreadable::new(SyntaxErrorKind::Depth.to_string());
+        nesting.checked_sub(1).ok_or_else(too_deep)
+    };
     match json.kind() {
         Kind::Object => {
-            let mut members = BTreeMap::new();
+            let inner = inner()?;
+            let mut members = SmallVec::<[_; FEW]>::new();
             for member in json.members() {
-                let name = member
-                    .name(json)
+                let name = json
+                    .at(member.key)
+                    .and_then(Value::as_str)
                     .ok_or_else(|| Unreadable::new("the name of a member is not Unicode"))?;
-                match members.entry(name) {
-                    Entry::Vacant(place) => drop(place.insert(member.value)),
-                    Entry::Occupied(place) => {
-                        return Err(
-                            Unreadable::new("the member is there twice").prefix(place.key())
-                        );
-                    }
-                }
+                members.push((name, member.value));
+            }
+            members.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+            let mut neighbours = members.iter().zip(members.iter().skip(1));
+            if let Some(((name, _), _)) = neighbours.find(|(one, other)| one.0 == other.0) {
+                return Err(Unreadable::new("the member is there twice").prefix(name));
             }
             write(out, b"{");
             for (at, (name, range)) in members.into_iter().enumerate() {
@@ -121,15 +129,17 @@ fn value(json: &Json, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
                     string::encode_into(out, &name);
                     out.push(b':');
                 }
-                value(&json.slice(range), out).map_err(|error| error.prefix(&name))?;
+                value(&json.slice(range), inner, out).map_err(|error| error.prefix(&name))?;
             }
             write(out, b"}");
         }
         Kind::Array => {
+            let inner = inner()?;
             write(out, b"[");
             for (at, range) in json.elements().enumerate() {
                 write(out, if at == 0 { b"" } else { b"," });
-                value(&json.slice(range), out).map_err(|error| error.prefix(&at.to_string()))?;
+                value(&json.slice(range), inner, out)
+                    .map_err(|error| error.prefix(&at.to_string()))?;
             }
             write(out, b"]");
         }
@@ -195,6 +205,33 @@ mod tests {
         ] {
             json(good).read_strictly().unwrap();
         }
+    }
+
+    #[test]
+    fn parsed_text_is_read_as_strictly_as_text_of_validated_structure() {
+        let parsed =
+            |text: &str| Json::parse(Bytes::copy_from_slice(text.as_bytes()), 1024).unwrap();
+        let deep = format!(r#"{{"a":{}1{}}}"#, "[".repeat(100), "]".repeat(100));
+        for bad in [
+            r#"{"a":1,"\u0061":2}"#,
+            r#"{"b":[0,{"a":1,"a":1}]}"#,
+            r#"{"a":1e999}"#,
+            r#"{"\ud800":1}"#,
+            &deep,
+        ] {
+            let whole = parsed(&format!(r#"{{"arguments":{bad}}}"#));
+            assert!(whole.read_strictly().is_err(), "{bad}");
+            let arguments = whole.get("arguments").unwrap();
+            assert!(arguments.1.is_of_parsed_text());
+            arguments.read_strictly().unwrap_err();
+            assert!(arguments.canonical().is_err());
+        }
+        // An edit can insert text whose structure alone was validated.
+        let edited = parsed(r#"{"a":{"b":1}}"#);
+        let place = edited.place("a").unwrap();
+        let edited = edited.with_indexed(place, &json(r#"{"b":tru}"#));
+        edited.read_strictly().unwrap_err();
+        edited.get("a").unwrap().read_strictly().unwrap_err();
     }
 
     #[test]
