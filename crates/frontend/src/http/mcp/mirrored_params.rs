@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use fanlight_protocol::param_header::{AnnotationError, ParamHeader, annotations_of_tool};
 use fanlight_protocol::{Json, RpcError};
-use memchr::memmem;
+use memchr::memmem::Finder;
 use parking_lot::Mutex;
 
 use super::headers::refuse;
@@ -18,6 +18,8 @@ const CAPACITY: usize = 1024;
 pub(super) struct MirroredParams {
     /// The maximum number of mirrored parameters per tool.
     limit: usize,
+    /// Searches for the name of an annotation, and for an escape, which could hide one.
+    signs: [Finder<'static>; 2],
     known: Mutex<HashMap<Box<str>, Known>>,
 }
 
@@ -33,6 +35,7 @@ impl MirroredParams {
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit,
+            signs: ["x-mcp-header", "\\u"].map(Finder::new),
             known: Mutex::default(),
         }
     }
@@ -50,9 +53,12 @@ impl MirroredParams {
         name: &str,
         tool: &Arc<Json>,
     ) -> Result<Option<Arc<[ParamHeader]>>, RpcError> {
-        // Fast path: almost no tool has annotations. An escape could hide one.
-        let has = |text: &str| memmem::find(tool.bytes(), text.as_bytes()).is_some();
-        if !has("x-mcp-header") && !has("\\u") {
+        // Fast path: almost no tool has annotations.
+        if self
+            .signs
+            .iter()
+            .all(|sign| sign.find(tool.bytes()).is_none())
+        {
             return Ok(None);
         }
         let params = self
