@@ -15,11 +15,14 @@ const SCHEMAS: usize = 64;
 /// secret, and members in `redact`. An entry of `redact` is a path such as `customer.email`, or a
 /// name that counts everywhere.
 pub(crate) fn masked(value: &Json, schema: Option<&Json>, redact: &[String]) -> Json {
-    Masking {
+    let masking = Masking {
         redact,
         root: schema,
+    };
+    match masking.with_parts(schema.cloned().into_iter().collect()) {
+        Some(schemas) => masking.value(value, &schemas, "", NESTING),
+        None => Json::string(MASKED),
     }
-    .value(value, schema.cloned().into_iter().collect(), "", NESTING)
 }
 
 struct Masking<'a> {
@@ -29,10 +32,9 @@ struct Masking<'a> {
 }
 
 impl Masking<'_> {
-    /// `schemas` are the schemas that may apply to the value.
-    fn value(&self, value: &Json, schemas: Vec<Json>, path: &str, nesting: usize) -> Json {
-        let (Some(nesting), Some(schemas)) = (nesting.checked_sub(1), self.with_parts(schemas))
-        else {
+    /// `schemas` are the schemas that may apply to the value, with their parts.
+    fn value(&self, value: &Json, schemas: &[Json], path: &str, nesting: usize) -> Json {
+        let Some(nesting) = nesting.checked_sub(1) else {
             return Json::string(MASKED);
         };
         match value.kind() {
@@ -43,35 +45,34 @@ impl Masking<'_> {
                     let Some(name) = member.name(value) else {
                         continue;
                     };
-                    let of_member = of_member(&schemas, &name);
+                    let of_member = self.parts_without_secrets(of_member(schemas, &name));
                     let path = if path.is_empty() {
                         name.clone()
                     } else {
                         format!("{path}.{name}")
                     };
                     let inner = value.slice(member.value);
-                    if secret_members.hide(&name, &inner)
-                        || self.is_secret(&name, &path, &of_member)
-                    {
-                        object.string(&name, MASKED);
-                    } else {
-                        object.member(&name, &self.value(&inner, of_member, &path, nesting));
-                    }
+                    let is_secret = secret_members.hide(&name, &inner)
+                        || self.redact.iter().any(|one| *one == path || *one == name);
+                    match of_member.filter(|_| !is_secret) {
+                        Some(schemas) => {
+                            object.member(&name, &self.value(&inner, &schemas, &path, nesting))
+                        }
+                        None => object.string(&name, MASKED),
+                    };
                 }
                 object.finish()
             }
             Kind::Array => {
-                let of_element = of_element(&schemas);
-                let is_secret = self
-                    .with_parts(of_element.clone())
-                    .is_none_or(|all| all.iter().any(says_secret));
+                let of_element = self.parts_without_secrets(of_element(schemas));
                 let mut secret_elements = secret::Elements::new(value);
                 let mut list = ArrayBuilder::default();
                 for element in value.items() {
-                    list.push(&if secret_elements.hide(&element) || is_secret {
-                        Json::string(MASKED)
-                    } else {
-                        self.value(&element, of_element.clone(), path, nesting)
+                    list.push(&match &of_element {
+                        Some(schemas) if !secret_elements.hide(&element) => {
+                            self.value(&element, schemas, path, nesting)
+                        }
+                        _ => Json::string(MASKED),
                     });
                 }
                 list.finish()
@@ -86,11 +87,10 @@ impl Masking<'_> {
         }
     }
 
-    fn is_secret(&self, name: &str, path: &str, schemas: &[Json]) -> bool {
-        self.redact.iter().any(|one| one == path || one == name)
-            || self
-                .with_parts(schemas.to_vec())
-                .is_none_or(|all| all.iter().any(says_secret))
+    /// The schemas with their parts; `None` if one calls its values secret, or if there are too many.
+    fn parts_without_secrets(&self, schemas: Vec<Json>) -> Option<Vec<Json>> {
+        let all = self.with_parts(schemas)?;
+        (!all.iter().any(says_secret)).then_some(all)
     }
 
     /// Adds the schemas that these consist of or refer to; `None` if there are too many.

@@ -414,7 +414,7 @@ impl Writer {
 
     fn write_part(&mut self, batch: Vec<(Prepared, Waiting)>) {
         let bytes: usize = batch.iter().map(|(entry, _)| entry.size()).sum();
-        let written = self.write_block(batch.iter().map(|(entry, _)| entry));
+        let written = self.write_block(&batch, bytes);
         self.shared
             .waiting_bytes
             .fetch_sub(bytes, Ordering::Relaxed);
@@ -435,8 +435,8 @@ impl Writer {
         }
     }
 
-    /// Writes entries as one block.
-    fn write_block<'a>(&mut self, entries: impl Iterator<Item = &'a Prepared>) -> io::Result<()> {
+    /// Writes entries of `bytes` bytes as one block.
+    fn write_block(&mut self, batch: &[(Prepared, Waiting)], bytes: usize) -> io::Result<()> {
         let is_full = self.length >= self.shared.retention().file_bytes || self.day != day_now();
         if is_full && self.length > 0 {
             self.rotate()?;
@@ -453,7 +453,7 @@ impl Writer {
             ..Entry::default()
         };
         let lost = (untold > 0).then(|| lost.prepare());
-        let (mut chain, mut text) = (self.chain.clone(), String::new());
+        let (mut chain, mut text) = (self.chain.clone(), String::with_capacity(bytes));
         let mut previous = Some(&self.chain.previous);
         let replica = self.replica.as_deref();
         let mut add = |entry: &Prepared| {
@@ -461,7 +461,7 @@ impl Writer {
             entry.write(&mut text, chain.lines, replica, previous.take());
         };
         lost.iter().for_each(&mut add);
-        entries.for_each(add);
+        batch.iter().for_each(|(entry, _)| add(entry));
         let written = self.append(&text, chain);
         if written.is_err() {
             self.shared.untold.fetch_add(untold, Ordering::Relaxed);
