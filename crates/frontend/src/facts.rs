@@ -53,9 +53,6 @@ impl TransportFacts<'_> {
 
     /// The address that the message counts for under limits; `None` on stdio.
     pub(crate) fn peer_address(&self) -> Option<IpAddr> {
-        match self.network {
-            Network::Http { client, .. } => client.map(|address| peer_of(address.ip())),
-            Network::Stdio => None,
-        }
+        self.client_address().map(peer_of)
     }
 }

@@ -19,12 +19,19 @@ impl AuditedAuthentication {
         Self { inner, record }
     }
 
-    fn denied(&self, denial: &Denial, credentials: &Credentials<'_>) {
-        // A failure to record changes nothing, because the request is refused anyway.
-        let _ = self.record.record(&AuditEvent::ClientDenied {
-            denial,
-            credentials,
-        });
+    /// Records a refusal; returns the outcome.
+    fn record_refusal<T>(
+        &self,
+        outcome: Result<T, Denial>,
+        credentials: &Credentials<'_>,
+    ) -> Result<T, Denial> {
+        outcome.inspect_err(|denial| {
+            // A failure to record changes nothing, because the request is refused anyway.
+            let _ = self.record.record(&AuditEvent::ClientDenied {
+                denial,
+                credentials,
+            });
+        })
     }
 }
 
@@ -32,23 +39,12 @@ impl Authenticate for AuditedAuthentication {
     fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a> {
         match self.inner.authenticate(credentials) {
             Authentication::Ready(outcome) => {
-                outcome
-                    .as_ref()
-                    .err()
-                    .into_iter()
-                    .for_each(|denial| self.denied(denial, credentials));
-                Authentication::Ready(outcome)
+                Authentication::Ready(self.record_refusal(outcome, credentials))
             }
             Authentication::Pending(pending) => {
                 let credentials = *credentials;
                 Authentication::Pending(Box::pin(async move {
-                    let outcome = pending.await;
-                    outcome
-                        .as_ref()
-                        .err()
-                        .into_iter()
-                        .for_each(|denial| self.denied(denial, &credentials));
-                    outcome
+                    self.record_refusal(pending.await, &credentials)
                 }))
             }
         }

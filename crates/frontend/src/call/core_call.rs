@@ -28,18 +28,12 @@ type Item = ResponseItem<ServerMessage, Response>;
 
 type PendingAnswer = BoxFuture<'static, Response>;
 
+/// An admitted operation.
 #[derive(Debug)]
-pub(crate) struct CoreRequest {
-    /// The operation to run. It has been admitted.
+pub(crate) struct Admitted {
     pub(crate) operation: Operation,
-    /// The number of server messages that may wait for the client; `None` if the client can take
-    /// none.
-    pub(crate) messages: Option<usize>,
     /// The gates that it passes first, and that see its response.
     pub(crate) gates: Gates,
-    /// Limits for rounds of input if the gateway collects the input; `None` if the client gets the
-    /// server's request for input itself.
-    pub(crate) input_rounds: Option<input_rounds::RoundLimits>,
 }
 
 /// The events that end a request before its answer.
@@ -71,30 +65,33 @@ pub(crate) struct CoreCall {
 }
 
 impl CoreCall {
-    /// Creates the request. It does not run before the first poll.
-    pub(crate) fn start(core: &Arc<Gateway>, request: CoreRequest) -> Self {
-        Self::start_after(None, core, request)
+    /// Creates the request, with `messages` server messages that may wait for the client; `None` if
+    /// the client can take none. It does not run before the first poll.
+    pub(crate) fn start(core: &Arc<Gateway>, admitted: Admitted, messages: Option<usize>) -> Self {
+        Self::start_after(None, core, admitted, messages, None)
     }
 
     /// Like [`start`](Self::start), but the request waits for `first` before it reaches the core.
+    /// With `input_rounds`, the gateway collects input for the server within these limits;
+    /// otherwise the client gets the server's request for input itself.
     pub(crate) fn start_after(
         first: Option<BoxFuture<'static, ()>>,
         core: &Arc<Gateway>,
-        request: CoreRequest,
+        admitted: Admitted,
+        messages: Option<usize>,
+        input_rounds: Option<input_rounds::RoundLimits>,
     ) -> Self {
-        let (sender, messages) = match request.messages {
+        let (sender, messages) = match messages {
             Some(capacity) => {
                 let (sender, receiver) = ServerMessages::channel(capacity);
                 (sender, Some(receiver))
             }
             None => (ServerMessages::discard(), None),
         };
-        let CoreRequest {
+        let Admitted {
             mut operation,
-            input_rounds,
             gates,
-            ..
-        } = request;
+        } = admitted;
         let context = Arc::clone(operation.context());
         let (core, trace) = (Arc::clone(core), &context.trace);
         let around = (!gates.are_none()).then(|| (gates, sender.clone()));

@@ -14,7 +14,7 @@ use fanlight_canonical::StreamSignal;
 use fanlight_protocol::Response;
 use fanlight_protocol::json::Chunks;
 
-pub(crate) use self::core_call::{CoreCall, CoreRequest, RequestEnds};
+pub(crate) use self::core_call::{Admitted, CoreCall, RequestEnds};
 pub(crate) use self::detached::DetachedCalls;
 pub(crate) use self::legacy_call::{LegacyCall, Noted};
 pub(crate) use self::rendered::{Answer, RenderedCall, Responses};

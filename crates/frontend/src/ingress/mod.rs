@@ -128,12 +128,6 @@ pub(crate) enum RequestKind {
     Initialize(Arc<SessionStreams>),
 }
 
-/// An admitted operation, and the gates that it passes before it runs.
-struct Admitted {
-    operation: Operation,
-    gates: Gates,
-}
-
 /// A refused message.
 #[derive(Debug)]
 pub(crate) struct Refusal {

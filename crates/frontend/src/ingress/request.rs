@@ -17,12 +17,12 @@ use fanlight_telemetry::{Network, ServerSpan};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
-    AboutTask, Admitted, Ingress, Kept, Origin, Reason, Receiving, Refusal, RequestKind,
-    StartedRequest, Transport,
+    AboutTask, Ingress, Kept, Origin, Reason, Receiving, Refusal, RequestKind, StartedRequest,
+    Transport,
 };
 use crate::call::subscription::SubscriptionTerms;
 use crate::call::{
-    Answered, CoreCall, CoreRequest, LegacyCall, Noted, RenderedCall, RequestEnds, ResponseStream,
+    Admitted, Answered, CoreCall, LegacyCall, Noted, RenderedCall, RequestEnds, ResponseStream,
     input_rounds,
 };
 use crate::eras::notifications::{LogGate, NotificationFilter};
@@ -573,13 +573,13 @@ impl<T: Transport> Receiving<'_, T> {
             timeout: self.settings.input_timeout,
             give_up: self.settings.give_up.clone(),
         };
-        let core_request = CoreRequest {
-            input_rounds: method.may_need_input().then(limits),
-            gates: admitted.gates,
-            operation: admitted.operation,
-            messages: takes_messages.then_some(self.settings.notification_buffer),
-        };
-        let mut call = CoreCall::start_after(listening, &self.core, core_request);
+        let mut call = CoreCall::start_after(
+            listening,
+            &self.core,
+            admitted,
+            takes_messages.then_some(self.settings.notification_buffer),
+            method.may_need_input().then(limits),
+        );
         let cancellation = Some(client.running.begin_named(&request.id, named));
         call.set_ends(RequestEnds {
             cancellation,
@@ -626,12 +626,7 @@ impl<T: Transport> Receiving<'_, T> {
             context: Arc::new(context),
         };
         let operation = self.core.resolve(request, Detail::Known).await;
-        let core_request = CoreRequest {
-            operation,
-            messages: None,
-            gates: Gates::default(),
-            input_rounds: None,
-        };
+        let gates = Gates::default();
         let filter = NotificationFilter {
             progress_token: None,
             logs: LogGate::new(revision, None),
@@ -639,7 +634,7 @@ impl<T: Transport> Receiving<'_, T> {
             judges_results: false,
         };
         let call = LegacyCall::new(
-            CoreCall::start(&self.core, core_request),
+            CoreCall::start(&self.core, Admitted { operation, gates }, None),
             filter,
             Arc::clone(&streams.session),
         );
@@ -672,17 +667,14 @@ impl Ingress {
 
     fn suspendable_call(
         &self,
-        admitted: Admitted,
+        mut admitted: Admitted,
         parsed: &mut ParsedRequest,
         revision: Revision,
         takes_messages: bool,
         resumption: Resumption,
         ends: RequestEnds,
     ) -> Responses {
-        let Admitted {
-            mut operation,
-            gates,
-        } = admitted;
+        let operation = &mut admitted.operation;
         let judges_results = self.settings.hooks.judge_results();
         let level = operation.context().log_level;
         let filter = takes_messages.then(|| parsed.modern_filter(revision, level, judges_results));
@@ -696,7 +688,7 @@ impl Ingress {
                 Some(input::next_params(request.params.as_ref(), &[], None))
             }
             Resumption::Answered(response) => {
-                return answered_without_running(gates, response);
+                return answered_without_running(admitted.gates, response);
             }
         };
         // The answer carries the server request to the client, so no event stream is needed.
@@ -707,15 +699,7 @@ impl Ingress {
         // asked.
         let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
         let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
-        let mut call = CoreCall::start(
-            &self.core,
-            CoreRequest {
-                operation,
-                messages,
-                gates,
-                input_rounds: None,
-            },
-        );
+        let mut call = CoreCall::start(&self.core, admitted, messages);
         call.set_ends(ends);
         let call = SuspendedCall::new(call, method, params, decided);
         Box::new(SuspendableCall::new(

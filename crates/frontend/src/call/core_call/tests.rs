@@ -95,15 +95,8 @@ async fn start(probe: &Arc<Probe>) -> CoreCall {
     };
     let core = gateway::gateway(Arc::clone(probe) as _, &[]);
     let operation = core.resolve(request, Detail::Known).await;
-    CoreCall::start(
-        &core,
-        CoreRequest {
-            operation,
-            messages: Some(2),
-            gates: Gates::default(),
-            input_rounds: None,
-        },
-    )
+    let gates = Gates::default();
+    CoreCall::start(&core, Admitted { operation, gates }, Some(2))
 }
 
 #[tokio::test]

@@ -295,18 +295,14 @@ impl Endpoint {
                     resource: path,
                 }
             }
-            None => match self.sse_transport.resource_of(path) {
-                Some(resource) => Destination {
+            None => {
+                let of_sse = self.sse_transport.resource_of(path);
+                Destination {
                     endpoint: &McpEndpoint::Default,
-                    path: DEFAULT_PATH,
-                    resource,
-                },
-                None => Destination {
-                    endpoint: &McpEndpoint::Default,
-                    path,
-                    resource: DEFAULT_PATH,
-                },
-            },
+                    path: of_sse.map_or(path, |_| DEFAULT_PATH),
+                    resource: of_sse.unwrap_or(DEFAULT_PATH),
+                }
+            }
         }
     }
 
