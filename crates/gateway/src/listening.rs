@@ -120,14 +120,11 @@ impl Listeners {
         let only = view.transparent().filter(|_| view.all_rights().is_none());
         // Before a server is asked, so that no change is missed meanwhile. Announcements of the
         // only server pass unchanged.
-        listener.hear(|hearing| {
-            hearing.reader = view.reader().cloned();
-            hearing.announced = match only {
-                Some(_) => Lists::default(),
-                None => listen.interest.lists,
-            };
-            hearing.heard.take_if(|_| only.is_some());
-        });
+        let announced = match only {
+            Some(_) => Lists::default(),
+            None => listen.interest.lists,
+        };
+        listener.hear(view.reader(), announced);
         let (listening, is_whole) = match only {
             Some(only) => {
                 let mut listen = listen.clone();
@@ -157,13 +154,10 @@ impl Listeners {
                     owners,
                     deadline: Instant::now() + view.limits().timeout,
                 };
-                let (announced, (mut listening, heard, is_whole)) =
+                let (announced, (mut listening, is_whole)) =
                     tokio::join!(request.lists(), request.listen_to_others());
                 listening.honoured.lists = announced;
-                listener.hear(|hearing| {
-                    hearing.announced = announced;
-                    hearing.heard = Some(heard);
-                });
+                listener.hear(view.reader(), announced);
                 (listening, is_whole)
             }
         };
@@ -219,15 +213,14 @@ impl ListenRequest<'_> {
     }
 
     /// Listens for everything except changes of lists, waiting for each server no longer than for a
-    /// list. Also returns the servers whose messages go directly to the client, and whether all
-    /// servers concerned have answered.
-    async fn listen_to_others(&self) -> (Listening, HashSet<BackendId>, bool) {
+    /// list. Also returns whether all servers concerned have answered.
+    async fn listen_to_others(&self) -> (Listening, bool) {
         let subscriptions = self.subscriptions().await;
         let asked = subscriptions
             .into_iter()
             .map(|(backend, subscription)| self.listen_to(backend, subscription));
         let (mut honoured, mut listenings) = (Interest::default(), Vec::new());
-        let (mut failed, mut heard) = (HashSet::new(), HashSet::new());
+        let mut failed = HashSet::new();
         for (backend, listened) in join_all(asked).await {
             let Some((subscription, mut listening)) = listened else {
                 failed.insert(backend);
@@ -239,7 +232,6 @@ impl ListenRequest<'_> {
                 part.uris = part.uris.iter().filter_map(named).collect();
                 honoured.extend(part);
                 listenings.push(listening.into_guard());
-                heard.insert(backend);
             }
         }
         let names = |some: &[Arc<str>]| some.iter().cloned().collect::<HashSet<_>>();
@@ -250,7 +242,7 @@ impl ListenRequest<'_> {
         honoured.tasks.retain(|task| tasks.contains(task));
         self.listen.context.trace.partial_failures(failed.len());
         let listening = Listening::new(honoured, listenings.into_boxed_slice());
-        (listening, heard, failed.is_empty())
+        (listening, failed.is_empty())
     }
 
     /// Listens to one server; `None` if that fails.

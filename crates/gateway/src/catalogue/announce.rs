@@ -46,13 +46,13 @@ pub(crate) struct Listener {
 
 /// The messages that a listening client gets, and their sources. Set again with each topology.
 #[derive(Default)]
-pub(crate) struct Hearing {
+pub(super) struct Hearing {
     /// The principal whose lists the client sees; `None` if it sees the common lists.
-    pub(crate) reader: Option<Reader>,
+    pub(super) reader: Option<Reader>,
     /// The lists whose changes the gateway announces to this client.
-    pub(crate) announced: Lists,
-    /// The servers whose messages the client gets directly; `None` means all of them.
-    pub(crate) heard: Option<HashSet<BackendId>>,
+    announced: Lists,
+    /// The changes to announce to the client once they are due.
+    due: Lists,
     /// When the client was last told of each kind of change.
     told: [Option<Instant>; 3],
     /// The number of the topology whose servers the client listens to.
@@ -60,25 +60,20 @@ pub(crate) struct Hearing {
     with_servers: Option<ListeningGuard>,
 }
 
+/// When clients are next notified of one kind of change, and when they were last.
 #[derive(Clone, Default)]
 struct Timing {
     due: Option<Instant>,
-    /// The endpoints whose lists have changed, with the clients to notify there.
-    endpoints: HashSet<(Endpoint, Audience)>,
     sent: Option<Instant>,
 }
 
-/// The clients of an endpoint that a change is announced to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Audience {
-    Everyone,
-    /// Clients whose principal has its own lists.
-    Readers,
-    /// Clients that the canary of this server serves.
-    MovedFrom(BackendId),
-    Reader(Reader),
-    /// The listener with this number.
-    Listener(u64),
+impl Hearing {
+    /// Whether this change was due, which it is no longer.
+    fn take_due(&mut self, change: Change) -> bool {
+        let due = self.due;
+        self.due = due.changes().filter(|other| *other != change).collect();
+        due.has(change)
+    }
 }
 
 impl Listener {
@@ -91,9 +86,11 @@ impl Listener {
         self.listen.messages.is_connected()
     }
 
-    /// Changes what the client hears.
-    pub(crate) fn hear(&self, change: impl FnOnce(&mut Hearing)) {
-        change(&mut self.hearing.lock());
+    /// Sets whose lists the client sees, and the lists whose changes the gateway announces to it.
+    pub(crate) fn hear(&self, reader: Option<&Reader>, announced: Lists) {
+        let mut hearing = self.hearing.lock();
+        hearing.reader = reader.cloned();
+        hearing.announced = announced;
     }
 
     /// Replaces the listening at the servers of an earlier topology, unless a later one is
@@ -108,20 +105,6 @@ impl Listener {
         };
         drop(hearing);
         drop(ended);
-    }
-
-    fn is_among(&self, hearing: &Hearing, told: &HashSet<(Endpoint, Audience)>) -> bool {
-        let is_told = |audience| told.contains(&(self.endpoint().clone(), audience));
-        let is_reader = |reader: &Reader| {
-            is_told(Audience::Reader(reader.clone()))
-                || (reader.principal().is_named() && is_told(Audience::Readers))
-                || reader
-                    .moved_from()
-                    .any(|backend| is_told(Audience::MovedFrom(backend)))
-        };
-        is_told(Audience::Everyone)
-            || is_told(Audience::Listener(self.number))
-            || hearing.reader.as_ref().is_some_and(is_reader)
     }
 
     /// Sends a notification. A listener whose channel is full misses its copy.
@@ -184,20 +167,31 @@ impl Announcer {
         distinct.into_iter().cloned().collect()
     }
 
-    /// Makes a notification due for these clients of endpoints, at the earliest `pause` after the
-    /// last one.
+    /// Makes a notification due for the clients that the change concerns, at the earliest `pause`
+    /// after the last one.
     pub(super) fn announce(
         &self,
         change: Change,
         pause: Duration,
-        audience: impl Iterator<Item = (Endpoint, Audience)>,
+        concerns: impl Fn(&Listen, &Hearing) -> bool,
     ) {
-        let now = Instant::now();
-        if let Some(timing) = self.lock().timing.get_mut(change.index()) {
+        let (now, mut state) = (Instant::now(), self.lock());
+        let State {
+            listeners, timing, ..
+        } = &mut *state;
+        let mut is_due = false;
+        for listener in listeners.values() {
+            let mut hearing = listener.hearing.lock();
+            if concerns(&listener.listen, &hearing) {
+                hearing.due = hearing.due | change.into();
+                is_due = true;
+            }
+        }
+        if let Some(timing) = timing.get_mut(change.index()).filter(|_| is_due) {
             let due = timing.sent.map_or(now, |sent| now.max(sent + pause));
             timing.due = Some(timing.due.map_or(due, |earlier| earlier.min(due)));
-            timing.endpoints.extend(audience);
         }
+        drop(state);
         self.woken.notify_one();
     }
 
@@ -213,44 +207,31 @@ impl Announcer {
         is_private: bool,
     ) {
         let has_own = |reader: &Reader| is_private && reader.principal().is_named();
-        let is_due = |listener: &Listener| {
-            let (hearing, context) = (listener.hearing.lock(), &listener.listen.context);
+        self.announce(change, settle_time(), |listen, hearing| {
             let last = hearing.told.get(change.index()).copied().flatten();
-            let since = told.get(&context.session());
+            let since = told.get(&listen.context.session());
             let is_new = since.is_some_and(|since| last < Some(*since));
             is_new && !hearing.reader.as_ref().is_some_and(has_own) && {
-                let view = View::for_client(Arc::clone(topology), context);
+                let view = View::for_client(Arc::clone(topology), &listen.context);
                 view.shows(backend) && view.passes_all_of(backend)
             }
-        };
-        let audience: Vec<_> = self
-            .lock()
-            .listeners
-            .values()
-            .filter(|listener| is_due(listener))
-            .map(|listener| {
-                let audience = Audience::Listener(listener.number);
-                (listener.endpoint().clone(), audience)
-            })
-            .collect();
-        if !audience.is_empty() {
-            self.announce(change, settle_time(), audience.into_iter());
-        }
+        });
     }
 
-    /// Makes a notification due for `audience` at the endpoints that show `backend`.
+    /// Makes a notification due for the readers that `concerns` chooses, at the endpoints that show
+    /// `backend`.
     pub(super) fn announce_to(
         &self,
-        audience: &Audience,
+        concerns: impl Fn(&Reader) -> bool,
         change: Change,
         topology: &Arc<Topology>,
         backend: BackendId,
     ) {
-        let mut endpoints = self.endpoints();
-        endpoints
-            .retain(|endpoint| View::for_endpoint(Arc::clone(topology), endpoint).shows(backend));
-        let audience = endpoints.into_iter().map(|at| (at, audience.clone()));
-        self.announce(change, settle_time(), audience);
+        self.announce(change, settle_time(), |listen, hearing| {
+            let endpoint = listen.context.caller.endpoint();
+            hearing.reader.as_ref().is_some_and(&concerns)
+                && View::for_endpoint(Arc::clone(topology), endpoint).shows(backend)
+        });
     }
 
     /// The time at which [`Announcer::send_due`] has to be called next.
@@ -273,37 +254,17 @@ impl Announcer {
             if timing.due.is_none_or(|due| due > now) {
                 continue;
             }
-            let endpoints = std::mem::take(&mut timing.endpoints);
             (timing.due, timing.sent) = (None, Some(now));
             let notification = Notification::new(change.method(), None);
             for listener in state.listeners.values() {
                 let mut hearing = listener.hearing.lock();
-                if !hearing.announced.has(change) || !listener.is_among(&hearing, &endpoints) {
+                if !hearing.take_due(change) || !hearing.announced.has(change) {
                     continue;
                 }
                 if let Some(told) = hearing.told.get_mut(change.index()) {
                     *told = Some(now);
                 }
                 listener.tell(&notification);
-            }
-        }
-    }
-
-    /// Forwards a server's notification to the listeners that do not get its messages directly.
-    pub(super) fn pass_on(
-        &self,
-        backend: BackendId,
-        notification: &Notification,
-        is_shown: impl Fn(&Endpoint) -> bool,
-    ) {
-        for listener in self.lock().listeners.values() {
-            let hearing = listener.hearing.lock();
-            let is_heard = hearing
-                .heard
-                .as_ref()
-                .is_none_or(|heard| heard.contains(&backend));
-            if !is_heard && is_shown(listener.endpoint()) {
-                listener.tell(notification);
             }
         }
     }
@@ -325,19 +286,17 @@ impl Announcer {
                 continue;
             }
             if let Some(timing) = state.timing.get_mut(change.index()) {
-                timing
-                    .endpoints
-                    .retain(|(endpoint, _)| !differing.includes(endpoint));
                 timing.sent = Some(now);
-                timing.due = timing.due.filter(|_| !timing.endpoints.is_empty());
             }
             let notification = Notification::new(change.method(), None);
-            let interested = |listener: &&Arc<Listener>| {
-                listener.listen.interest.lists.has(*change)
-                    && differing.includes(listener.endpoint())
-            };
-            let interested = state.listeners.values().filter(interested);
-            interested.for_each(|listener| listener.tell(&notification));
+            for listener in state.listeners.values() {
+                if differing.includes(listener.endpoint()) {
+                    listener.hearing.lock().take_due(*change);
+                    if listener.listen.interest.lists.has(*change) {
+                        listener.tell(&notification);
+                    }
+                }
+            }
         }
     }
 

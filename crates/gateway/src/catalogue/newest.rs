@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use fanlight_canonical::Endpoint;
 
-use super::announce::Audience;
 use super::merging::ReadPart;
 use super::part::Part;
 use super::snapshot::Snapshot;
@@ -215,11 +214,11 @@ impl Catalogue {
             snapshot.log_findings(previous.as_deref());
         }
         if !changed.is_empty() {
-            let audience = reader.map_or(Audience::Everyone, |reader| {
-                Audience::Reader(reader.clone())
+            let change = self.kind.change();
+            self.announcer.announce(change, pause, |listen, hearing| {
+                changed.contains(listen.context.caller.endpoint())
+                    && (reader.is_none() || hearing.reader.as_ref() == reader)
             });
-            let audience = changed.into_iter().map(|at| (at, audience.clone()));
-            self.announcer.announce(self.kind.change(), pause, audience);
         }
         newest.unwrap_or(snapshot)
     }

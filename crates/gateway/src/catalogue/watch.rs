@@ -26,10 +26,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::debug;
 
-use super::announce::{Announcer, Audience, Told};
+use super::announce::{Announcer, Told};
 use super::{Catalogues, Change, ListKind, ListView, is_resting};
 use crate::reads::Reads;
-use crate::topology::{BackendId, CurrentTopology, Member, Topology, View, settle_time};
+use crate::topology::{BackendId, CurrentTopology, Member, Reader, Topology, View, settle_time};
 
 /// The catalogues, and the tasks that keep them current.
 pub(crate) struct ListWatcher {
@@ -164,16 +164,6 @@ impl ListWatcher {
         })
     }
 
-    /// Forwards an unknown notification to the clients that do not listen to this server
-    /// themselves.
-    fn pass_on(&self, backend: BackendId, notification: &Notification) {
-        let topology = self.topology();
-        self.announcer.pass_on(backend, notification, |endpoint| {
-            let view = View::for_endpoint(Arc::clone(&topology), endpoint);
-            view.shows(backend) && !view.has_filters()
-        });
-    }
-
     /// Whether this notification differs from the server's last one. All listeners get copies of a
     /// notification with its number, one after the other.
     fn is_new(&self, backend: BackendId, notification: &Notification) -> bool {
@@ -189,15 +179,17 @@ impl ListWatcher {
         // Only the server knows which principals the change concerns.
         let topology = self.topology();
         if is_private {
+            let is_named = |reader: &Reader| reader.principal().is_named();
             self.announcer
-                .announce_to(&Audience::Readers, change, &topology, backend);
+                .announce_to(is_named, change, &topology, backend);
         }
         if topology
             .get(backend)
             .is_some_and(|member| member.canary.is_some())
         {
+            let is_moved = |reader: &Reader| reader.is_moved_from(backend);
             self.announcer
-                .announce_to(&Audience::MovedFrom(backend), change, &topology, backend);
+                .announce_to(is_moved, change, &topology, backend);
         }
         if change == Change::Resources {
             self.reads.all_changed(backend);
@@ -329,18 +321,10 @@ impl ListWatcher {
             // Nothing is sent through the channel. The mapping acts on each message at once, so a
             // burst cannot fill the channel and lose messages.
             let (messages, _receiver) = ServerMessages::channel(1);
-            let pass_on_unknown = move |watcher: &Arc<Self>, message| {
-                if let ServerMessage::Notification(notification) = message
-                    && let Method::Other(_) = notification.method
-                {
-                    watcher.pass_on(backend, &notification);
-                }
-                None
-            };
             let listen = Listen {
                 interest: Lists::ALL.into(),
                 context: CallContext::internal(),
-                messages: self.noting(backend, None, &messages, pass_on_unknown),
+                messages: self.noting(backend, None, &messages, |_, _| None),
             };
             let after = self.topology().limits.timeout;
             let late = |_| Err(BackendError::Timeout { after, sent: false });

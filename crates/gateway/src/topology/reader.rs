@@ -39,14 +39,9 @@ impl Reader {
         &self.principal
     }
 
-    /// The servers whose canary serves this reader.
-    pub(crate) fn moved_from(&self) -> impl Iterator<Item = BackendId> {
-        self.moved.iter().map(|(from, _)| *from)
-    }
-
     /// Whether the canary of this server serves this reader.
     pub(crate) fn is_moved_from(&self, backend: BackendId) -> bool {
-        self.moved_from().any(|from| from == backend)
+        self.moved.iter().any(|(from, _)| *from == backend)
     }
 
     /// Whether the reader has its own part of this server's list; `is_private` says whether the
