@@ -24,7 +24,7 @@ use fanlight_protocol::subscription::{self, Change, subscription_meta};
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code};
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::{ResponseItem, ResponseStream};
 use crate::eras::notifications::has_result;
@@ -57,8 +57,8 @@ pub(crate) struct SubscriptionTerms {
     /// The policy's decision; a refusal ends the subscription with an error. `None` for an
     /// unrestricted client.
     pub(crate) decision: Option<LastingDecision>,
-    /// Cancelling this token ends the subscription with a response.
-    pub(crate) closing: CancellationToken,
+    /// Once this is ready, the subscription ends with a response.
+    pub(crate) closing: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 /// A subscription. Dropping it ends it without a response.
@@ -69,11 +69,7 @@ pub(crate) struct Subscription {
     /// `None` after the end.
     state: Option<State>,
     messages: MessageReceiver,
-    cancellation: Option<Cancellation>,
-    /// `None` for an unrestricted client.
-    decision: Option<LastingDecision>,
-    closing: Pin<Box<WaitForCancellationFutureOwned>>,
-    recording: Option<Box<Recording>>,
+    terms: SubscriptionTerms,
     hooks: LiveHooks,
     _permit: OwnedSemaphorePermit,
 }
@@ -122,7 +118,7 @@ impl Subscriptions {
         core: &Arc<Gateway>,
         operation: ListenOperation,
         request: &Request,
-        terms: SubscriptionTerms,
+        mut terms: SubscriptionTerms,
     ) -> Result<Subscription, RpcError> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
             let message = format!(
@@ -132,18 +128,10 @@ impl Subscriptions {
             RpcError::new(code::INTERNAL, message)
         })?;
         let (messages, receiver) = ServerMessages::channel(self.buffer);
-        let core = Arc::clone(core);
-        let SubscriptionTerms {
-            turn,
-            mut recording,
-            cancellation,
-            decision,
-            closing,
-        } = terms;
-        let announced = recording
-            .as_ref()
-            .map_or(Ok(None), |recording| recording.announce())?;
-        if let Some(recording) = &mut recording {
+        let (core, turn) = (Arc::clone(core), terms.turn.take());
+        let mut announced = None;
+        if let Some(recording) = &mut terms.recording {
+            announced = recording.announce()?;
             recording.begin();
         }
         let opening: Opening = Box::pin(async move {
@@ -158,12 +146,9 @@ impl Subscriptions {
         Ok(Subscription {
             id: request.id.detached(),
             _params: request.params.clone(),
-            decision,
             state: Some(State::Opening(opening)),
             messages: receiver,
-            cancellation,
-            closing: Box::pin(closing.cancelled_owned()),
-            recording,
+            terms,
             hooks: self.hooks.clone(),
             _permit: permit,
         })
@@ -183,17 +168,18 @@ impl Subscription {
 
     /// [`ResponseStream::poll_next`] without the audit record.
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        if self
+        let terms = &mut self.terms;
+        if terms
             .cancellation
             .as_mut()
             .is_some_and(|cancellation| Pin::new(cancellation).poll(cx).is_ready())
         {
-            self.cancellation = None;
+            terms.cancellation = None;
             self.state = None;
         }
         if self.state.is_some()
             && let Some(Poll::Ready(refused)) =
-                self.decision.as_mut().map(|decision| decision.poll(cx))
+                terms.decision.as_mut().map(|decision| decision.poll(cx))
         {
             self.state = None;
             return Poll::Ready(Some(ResponseItem::Response(Response::from_error(
@@ -201,7 +187,7 @@ impl Subscription {
             ))));
         }
         let item = self.poll_open(cx);
-        if item.is_pending() && self.closing.as_mut().poll(cx).is_ready() {
+        if item.is_pending() && self.terms.closing.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(self.close()));
         }
         item
@@ -246,7 +232,7 @@ impl ResponseStream<Response> for Subscription {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         let item = ready!(self.poll_item(cx));
         if let (Some(ResponseItem::Response(response)), Some(recording)) =
-            (&item, &mut self.recording)
+            (&item, &mut self.terms.recording)
         {
             recording.end(response);
         }

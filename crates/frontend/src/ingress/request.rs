@@ -321,7 +321,7 @@ impl<T: Transport> Receiving<'_, T> {
                 decision: operation
                     .interest()
                     .and_then(|it| LastingDecision::new(&self.settings, &context.caller, it)),
-                closing: self.transport.closing().clone(),
+                closing: Box::pin(self.transport.closing().clone().cancelled_owned()),
             };
             self.subscriptions.open(core, operation, request, terms)
         });

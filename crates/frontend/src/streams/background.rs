@@ -120,5 +120,5 @@ fn poll_keep(streams: &SessionStreams, cx: &mut Context<'_>) -> Poll<()> {
     }
     state.keeper = Some(cx.waker().clone());
     drop(state);
-    notifications.poll_keep(&streams.session, cx)
+    notifications.poll_keep(cx)
 }

@@ -17,53 +17,45 @@ pub(crate) struct Waiting {
 }
 
 /// Waiting messages in order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Mailbox {
     waiting: VecDeque<Waiting>,
-    bytes: usize,
+    /// The maximum number of messages.
+    most: usize,
+    /// The maximum size of all messages.
+    most_bytes: usize,
     dropped: u64,
 }
 
-/// Limits of the waiting messages.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QueueLimits {
-    pub(crate) messages: usize,
-    /// The total size of all messages.
-    pub(crate) bytes: usize,
-}
-
 impl Mailbox {
-    /// Adds a notification.
+    pub(crate) fn new(most: usize, most_bytes: usize) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            most: most.max(1),
+            most_bytes,
+            dropped: 0,
+        }
+    }
+
+    /// Adds a notification; returns the dropped messages.
     #[must_use]
-    pub(crate) fn notify(
-        &mut self,
-        method: &Method,
-        text: Json,
-        limits: QueueLimits,
-    ) -> Vec<Waiting> {
+    pub(crate) fn notify(&mut self, method: &Method, text: Json) -> Vec<Waiting> {
         let repeats =
             only_says_changed(method) && self.waiting.iter().any(|waiting| waiting.text == text);
         if repeats {
-            Vec::new()
-        } else {
-            self.push(
-                Waiting {
-                    text,
-                    request: None,
-                },
-                limits,
-            )
+            return Vec::new();
         }
+        let request = None;
+        self.push(Waiting { text, request })
     }
 
     /// Adds a message; returns the dropped ones.
     #[must_use]
-    pub(crate) fn push(&mut self, waiting: Waiting, limits: QueueLimits) -> Vec<Waiting> {
-        self.bytes += waiting.text.bytes().len();
-        self.waiting.push_back(waiting);
+    pub(crate) fn push(&mut self, waiting: Waiting) -> Vec<Waiting> {
+        self.add(waiting);
         let mut dropped = Vec::new();
-        while self.waiting.len() > limits.messages.max(1)
-            || (self.bytes > limits.bytes && self.waiting.len() > 1)
+        while self.waiting.len() > self.most
+            || (self.bytes() > self.most_bytes && self.waiting.len() > 1)
         {
             dropped.extend(self.pop());
         }
@@ -77,26 +69,27 @@ impl Mailbox {
         dropped
     }
 
+    /// Adds a message even above the limits.
+    pub(crate) fn add(&mut self, waiting: Waiting) {
+        self.waiting.push_back(waiting);
+    }
+
     /// Removes and returns the oldest message.
     pub(crate) fn pop(&mut self) -> Option<Waiting> {
-        let oldest = self.waiting.pop_front()?;
-        self.bytes -= oldest.text.bytes().len();
-        Some(oldest)
+        self.waiting.pop_front()
     }
 
     /// Removes the server request with this number; returns whether it was there.
     pub(crate) fn withdraw(&mut self, number: u64) -> bool {
-        let Some(at) = self
-            .waiting
-            .iter()
-            .position(|waiting| waiting.request == Some(number))
-        else {
-            return false;
-        };
-        if let Some(waiting) = self.waiting.remove(at) {
-            self.bytes -= waiting.text.bytes().len();
-        }
-        true
+        let before = self.waiting.len();
+        self.waiting
+            .retain(|waiting| waiting.request != Some(number));
+        self.waiting.len() < before
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = self.waiting.iter().map(|waiting| &waiting.text);
+        texts.map(|text| text.bytes().len()).sum()
     }
 }
 
@@ -115,10 +108,9 @@ fn only_says_changed(method: &Method) -> bool {
 mod tests {
     use super::*;
 
-    const LIMITS: QueueLimits = QueueLimits {
-        messages: 3,
-        bytes: 20,
-    };
+    fn mailbox() -> Mailbox {
+        Mailbox::new(3, 20)
+    }
 
     fn texts(mailbox: &mut Mailbox) -> Vec<String> {
         std::iter::from_fn(|| Some(mailbox.pop()?.text.as_text().to_owned())).collect()
@@ -126,17 +118,17 @@ mod tests {
 
     #[test]
     fn oldest_messages_are_dropped_first() {
-        let mut mailbox = Mailbox::default();
+        let mut mailbox = mailbox();
         for (count, text) in ["1", "2", "3", "4"].into_iter().enumerate() {
-            let dropped = mailbox.notify(&Method::LogMessage, Json::literal(text), LIMITS);
+            let dropped = mailbox.notify(&Method::LogMessage, Json::literal(text));
             assert_eq!(dropped.len(), usize::from(count == 3));
         }
         let request = Waiting {
             text: Json::string(&"x".repeat(15)),
             request: Some(7),
         };
-        assert_eq!(mailbox.push(request, LIMITS).len(), 1);
-        let dropped = mailbox.notify(&Method::LogMessage, Json::literal("123456"), LIMITS);
+        assert_eq!(mailbox.push(request).len(), 1);
+        let dropped = mailbox.notify(&Method::LogMessage, Json::literal("123456"));
         assert_eq!(
             dropped
                 .iter()
@@ -145,24 +137,24 @@ mod tests {
             [None, None, Some(7)]
         );
         assert_eq!(
-            (texts(&mut mailbox), mailbox.bytes, mailbox.dropped),
+            (texts(&mut mailbox), mailbox.bytes(), mailbox.dropped),
             (vec!["123456".to_owned()], 0, 5)
         );
     }
 
     #[test]
     fn repeated_change_notification_is_entered_once() {
-        let mut mailbox = Mailbox::default();
+        let mut mailbox = mailbox();
         for text in ["1", "2", "1", "2"] {
             assert!(
                 mailbox
-                    .notify(&Method::ResourceUpdated, Json::literal(text), LIMITS)
+                    .notify(&Method::ResourceUpdated, Json::literal(text))
                     .is_empty()
             );
         }
         assert!(
             mailbox
-                .notify(&Method::LogMessage, Json::literal("1"), LIMITS)
+                .notify(&Method::LogMessage, Json::literal("1"))
                 .is_empty()
         );
         assert_eq!(texts(&mut mailbox), ["1", "2", "1"]);
@@ -170,13 +162,13 @@ mod tests {
 
     #[test]
     fn waiting_server_request_can_be_withdrawn() {
-        let mut mailbox = Mailbox::default();
+        let mut mailbox = mailbox();
         let request = Waiting {
             text: Json::null(),
             request: Some(7),
         };
-        assert!(mailbox.push(request, LIMITS).is_empty());
+        assert!(mailbox.push(request).is_empty());
         assert!(!mailbox.withdraw(8) && mailbox.withdraw(7) && !mailbox.withdraw(7));
-        assert!(mailbox.waiting.is_empty() && mailbox.bytes == 0);
+        assert!(mailbox.waiting.is_empty() && mailbox.bytes() == 0);
     }
 }

@@ -72,7 +72,6 @@ type Calls = dyn ResponseStream<Answer>;
 /// A session and its streams. Lock order: a call's lock, then `notifications`, then `state`.
 pub(crate) struct SessionStreams {
     pub(crate) session: Arc<Session>,
-    settings: Arc<FrontendSettings>,
     notifications: Mutex<NotificationStream>,
     state: Mutex<State>,
 }
@@ -127,11 +126,10 @@ struct Stream {
 
 impl SessionStreams {
     pub(crate) fn new(session: Session, settings: &Arc<FrontendSettings>) -> Arc<Self> {
-        let (session, settings) = (Arc::new(session), Arc::clone(settings));
+        let session = Arc::new(session);
         Arc::new(Self {
+            notifications: Mutex::new(NotificationStream::new(&session, settings)),
             session,
-            settings,
-            notifications: Mutex::default(),
             state: Mutex::default(),
         })
     }
@@ -149,7 +147,7 @@ impl SessionStreams {
         if self.state.lock().ended {
             None
         } else {
-            notifications.begin(&self.session, &self.settings)
+            notifications.begin()
         }
     }
 
@@ -183,7 +181,7 @@ impl SessionStreams {
         }
         state.keeper = Some(cx.waker().clone());
         drop(state);
-        notifications.poll_next(&self.session, cx).map(Some)
+        notifications.poll_next(cx).map(Some)
     }
 
     /// Ends all streams and listening. Some requests may still finish after this.
@@ -200,7 +198,7 @@ impl SessionStreams {
             .chain(keeper)
             .for_each(Waker::wake);
         drop(replay);
-        self.notifications.lock().end(&self.session);
+        self.notifications.lock().end();
     }
 
     /// Ends the session: cancels its requests and ends its streams.

@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::mailbox::{Mailbox, QueueLimits, Waiting};
+use super::mailbox::{Mailbox, Waiting};
 use crate::eras::notifications::LogGate;
 use crate::gates::{self, OwnRequest};
 use crate::session::Session;
@@ -28,12 +28,12 @@ use crate::settings::FrontendSettings;
 type Opening = BoxFuture<'static, Listening>;
 
 /// The messages to one client outside of calls.
-#[derive(Default)]
 pub(crate) struct NotificationStream {
+    session: Arc<Session>,
+    settings: Arc<FrontendSettings>,
     /// `None` while not listening. Earlier messages may still be in the mailbox.
     listener: Option<Listener>,
     mailbox: Mailbox,
-    settings: Option<Arc<FrontendSettings>>,
     /// The server requests that have been sent or wait in the mailbox.
     open: Vec<u64>,
 }
@@ -48,25 +48,30 @@ struct Listener {
 }
 
 impl NotificationStream {
-    /// Begins to listen for `session`, if not done yet. The result is cancelled once the core has
+    pub(crate) fn new(session: &Arc<Session>, settings: &Arc<FrontendSettings>) -> Self {
+        Self {
+            session: Arc::clone(session),
+            settings: Arc::clone(settings),
+            listener: None,
+            mailbox: Mailbox::new(settings.notification_buffer, settings.replay_bytes),
+            open: Vec::new(),
+        }
+    }
+
+    /// Begins to listen, if not done yet. The result is cancelled once the core has
     /// answered; this stream must be polled until then. After a refusal the core is asked again at
     /// once, and then from time to time.
-    pub(crate) fn begin(
-        &mut self,
-        session: &Session,
-        settings: &Arc<FrontendSettings>,
-    ) -> Option<CancellationToken> {
+    pub(crate) fn begin(&mut self) -> Option<CancellationToken> {
         if let Some(listener) = &self.listener {
             listener.opening.as_ref()?;
             if !listener.answered.is_cancelled() {
                 return Some(listener.answered.clone());
             }
         }
+        let (session, settings) = (&self.session, Arc::clone(&self.settings));
         let (sender, messages) = ServerMessages::channel(settings.notification_buffer);
         let context = Arc::new(session.context(false));
-        let (core, settings) = (Arc::clone(&session.core), Arc::clone(settings));
-        let answered = CancellationToken::new();
-        self.settings = Some(Arc::clone(&settings));
+        let (core, answered) = (Arc::clone(&session.core), CancellationToken::new());
         let moved = session.was_moved.then(|| session.subscriptions());
         let opened = answered.clone();
         let opening: Opening = Box::pin(async move {
@@ -79,8 +84,7 @@ impl NotificationStream {
                     uris: subscriptions.into_iter().map(Arc::from).collect(),
                     ..Interest::default()
                 };
-                // Messages that do not fit are lost, like messages of servers.
-                let _lost = missed.announce(&sender);
+                missed.announce(&sender);
             }
             listening
         });
@@ -94,35 +98,35 @@ impl NotificationStream {
     }
 
     /// The next message for the client of `session`.
-    pub(crate) fn poll_next(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<Json> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Json> {
         loop {
             // The server may no longer wait for a request in the mailbox.
-            self.withdraw_closed(session, cx);
+            self.withdraw_closed(cx);
             if let Some(waiting) = self.mailbox.pop() {
                 return Poll::Ready(waiting.text);
             }
-            ready!(self.poll_receive(session, cx));
+            ready!(self.poll_receive(cx));
         }
     }
 
     /// Stores messages in the mailbox while none can be sent.
-    pub(crate) fn poll_keep(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_keep(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             // Requests without a waiting server would take the space of others.
-            self.withdraw_closed(session, cx);
-            ready!(self.poll_receive(session, cx));
+            self.withdraw_closed(cx);
+            ready!(self.poll_receive(cx));
         }
     }
 
     /// Stops listening, and withdraws the open server requests.
-    pub(crate) fn end(&mut self, session: &Session) {
+    pub(crate) fn end(&mut self) {
         for number in self.open.drain(..) {
-            drop(session.server_requests.withdraw(number));
+            drop(self.session.server_requests.withdraw(number));
         }
-        drop(std::mem::take(self));
+        *self = Self::new(&self.session, &self.settings);
     }
 
-    fn poll_receive(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(listener) = &mut self.listener else {
             return Poll::Pending;
         };
@@ -133,31 +137,25 @@ impl NotificationStream {
             listener.opening = None;
         }
         match ready!(listener.messages.poll_recv(cx)) {
-            Some(message) => self.take_in(session, message),
+            Some(message) => self.take_in(message),
             // The future or the core has dropped its sender.
             None => self.listener = None,
         }
         Poll::Ready(())
     }
 
-    fn take_in(&mut self, session: &Session, message: ServerMessage) {
-        let Some(settings) = &self.settings else {
-            return;
-        };
-        let limits = QueueLimits {
-            messages: settings.notification_buffer,
-            bytes: settings.replay_bytes,
-        };
+    fn take_in(&mut self, message: ServerMessage) {
+        let session = &*self.session;
         let dropped = match message {
             ServerMessage::Notification(notification)
-                if !may_have(settings, session, &notification) =>
+                if !may_have(&self.settings, session, &notification) =>
             {
                 return;
             }
             ServerMessage::Notification(notification) => {
                 let method = notification.method.clone();
                 match translate(notification, session) {
-                    Some(text) => self.mailbox.notify(&method, text, limits),
+                    Some(text) => self.mailbox.notify(&method, text),
                     None => return,
                 }
             }
@@ -166,13 +164,13 @@ impl NotificationStream {
                     text: progress.text,
                     request: None,
                 };
-                self.mailbox.push(waiting, limits)
+                self.mailbox.push(waiting)
             }
             ServerMessage::Request(request) => match session.open_server_request(request) {
                 Some((number, text)) => {
                     self.open.push(number);
                     let request = Some(number);
-                    self.mailbox.push(Waiting { text, request }, limits)
+                    self.mailbox.push(Waiting { text, request })
                 }
                 None => return,
             },
@@ -184,26 +182,20 @@ impl NotificationStream {
         }
     }
 
-    fn withdraw_closed(&mut self, session: &Session, cx: &mut Context<'_>) {
-        let (Self { open, mailbox, .. }, unlimited) = (
-            self,
-            QueueLimits {
-                messages: usize::MAX,
-                bytes: usize::MAX,
-            },
-        );
+    fn withdraw_closed(&mut self, cx: &mut Context<'_>) {
+        let Self {
+            session,
+            mailbox,
+            open,
+            ..
+        } = self;
         open.retain(
             |number| match session.server_requests.poll_open(*number, cx) {
                 Ok(is_open) => is_open,
-                Err(cancelled) => {
+                Err(text) => {
                     if !mailbox.withdraw(*number) {
-                        drop(mailbox.push(
-                            Waiting {
-                                text: cancelled,
-                                request: None,
-                            },
-                            unlimited,
-                        ));
+                        let request = None;
+                        mailbox.add(Waiting { text, request });
                     }
                     false
                 }
@@ -280,6 +272,8 @@ mod tests {
 
     use fanlight_canonical::Listen;
     use fanlight_canonical::identity::Scopes;
+    use fanlight_protocol::json::ObjectBuilder;
+    use fanlight_protocol::meta::LogLevel;
     use tokio::time::{Instant, timeout};
 
     use super::*;
@@ -322,23 +316,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn refused_listening_is_tried_again() {
         let (core, asked) = reluctant(4);
-        let (session, mut notifications) = (core.session(), NotificationStream::default());
-        let opened = notifications.begin(&session, &settings()).unwrap();
+        let session = Arc::new(core.session());
+        let mut notifications = NotificationStream::new(&session, &settings());
+        let opened = notifications.begin().unwrap();
         let began = Instant::now();
         let mut keep = async |patience| {
-            timeout(
-                patience,
-                poll_fn(|cx| notifications.poll_keep(&session, cx)),
-            )
-            .await
-            .unwrap_err();
+            timeout(patience, poll_fn(|cx| notifications.poll_keep(cx)))
+                .await
+                .unwrap_err();
         };
         keep(Duration::ZERO).await;
         assert!(opened.is_cancelled(), "only the first answer is waited for");
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         keep(Duration::from_secs(60)).await;
         assert_eq!(asked.load(Ordering::Relaxed), 5);
-        let text = poll_fn(|cx| notifications.poll_next(&session, cx)).await;
+        let text = poll_fn(|cx| notifications.poll_next(cx)).await;
         assert!(
             text.as_text().contains("tools/list_changed")
                 && began.elapsed() == Duration::from_secs(60)
@@ -373,28 +365,49 @@ mod tests {
                 scopes,
                 ..ProtectionSettings::default()
             });
-            let (session, mut notifications) = (
-                core.session_with(held.clone()),
-                NotificationStream::default(),
-            );
-            notifications.begin(&session, &settings);
-            let text = poll_fn(|cx| notifications.poll_next(&session, cx)).await;
+            let session = Arc::new(core.session_with(held.clone()));
+            let mut notifications = NotificationStream::new(&session, &settings);
+            notifications.begin();
+            let text = poll_fn(|cx| notifications.poll_next(cx)).await;
             assert!(text.as_text().contains(first), "{needed}: {text}");
+        }
+    }
+
+    /// Servers whose connection is shared send each session the messages of all levels.
+    #[tokio::test]
+    async fn log_message_below_the_level_of_the_session_is_dropped() {
+        let core = ListenCore::new(
+            |Listen {
+                 interest, messages, ..
+             }| {
+                for level in ["info", "error"] {
+                    let params = ObjectBuilder::new().string("level", level).finish();
+                    let logged = Notification::new(Method::LogMessage, Some(&params));
+                    assert!(messages.try_send(ServerMessage::Notification(logged)));
+                }
+                Ok(Listening::new(interest, messages))
+            },
+        );
+        for (level, first) in [(None, "info"), (Some(LogLevel::Error), "error")] {
+            let session = Arc::new(core.session());
+            session.set_log_level(level);
+            let mut notifications = NotificationStream::new(&session, &settings());
+            notifications.begin();
+            let text = poll_fn(|cx| notifications.poll_next(cx)).await;
+            assert!(text.as_text().contains(first), "{level:?}: {text}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_stream_tries_refused_listening_at_once() {
         let (core, asked) = reluctant(1);
-        let (session, mut notifications) = (core.session(), NotificationStream::default());
+        let session = Arc::new(core.session());
+        let mut notifications = NotificationStream::new(&session, &settings());
         for times in 1..=3 {
-            let opened = notifications.begin(&session, &settings());
-            timeout(
-                Duration::ZERO,
-                poll_fn(|cx| notifications.poll_keep(&session, cx)),
-            )
-            .await
-            .unwrap_err();
+            let opened = notifications.begin();
+            timeout(Duration::ZERO, poll_fn(|cx| notifications.poll_keep(cx)))
+                .await
+                .unwrap_err();
             assert_eq!(asked.load(Ordering::Relaxed), times.min(2));
             assert_eq!(
                 opened.is_some_and(|opened| opened.is_cancelled()),

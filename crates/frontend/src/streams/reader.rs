@@ -192,7 +192,7 @@ impl StreamReader {
             Next::Replay(event) => Poll::Ready(Some(self.replayed(event))),
             Next::Wait => self.poll_until(cx),
             Next::Poll => {
-                let Poll::Ready(text) = notifications.poll_next(&streams.session, cx) else {
+                let Poll::Ready(text) = notifications.poll_next(cx) else {
                     drop(notifications);
                     return self.poll_until(cx);
                 };
