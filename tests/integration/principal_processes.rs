@@ -321,9 +321,9 @@ async fn process_with_a_subscription_is_not_idle_and_tells_its_principal_alone()
     let server = server().await;
     let config = format!("{WITH_KEYS}x-limits: backendSessionIdle=20ms");
     let world = World::start(&config, &[server.entry("s")]).await;
-    let filter = r#"{"resourceSubscriptions":["a://r"]}"#;
+    let filter = r#"{"resourceSubscriptions":["a://r"],"toolsListChanged":true}"#;
     let mut ann = world.listen(ANN, filter).await;
-    // A legacy session subscribes by a request.
+    // A legacy session subscribes by a request, and hears of all lists.
     let session = Session::open(&world, BOB).await;
     let mut bob = session.stream().await;
     assert!(is_result(

@@ -5,10 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{
-    BackendError, CallContext, Listen, Principal, ServerMessage, ServerMessages,
-};
-use fanlight_protocol::subscription::Lists;
+use fanlight_canonical::{BackendError, Listen, Principal};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
@@ -36,12 +33,7 @@ pub(super) struct Members {
     table: Mutex<HashMap<Principal, Member>>,
     /// Notified when a group begins.
     begun: watch::Sender<()>,
-    pub(super) watchers: Watchers,
 }
-
-/// Fanlight's own listeners, which learn that lists may have changed.
-#[derive(Default)]
-pub(super) struct Watchers(Mutex<Vec<ServerMessages>>);
 
 /// The parts of a group that belong to its principal alone.
 pub(super) struct Own {
@@ -86,39 +78,21 @@ impl Member {
 }
 
 impl Members {
-    /// Creates an empty table, and begins to tell the watchers of changed lists. At most
-    /// `settings.limits.sessions` principals have a group at the same time. One that has been unused
-    /// for `idle` ends.
-    pub(super) fn start(
+    /// Creates an empty table. At most `settings.limits.sessions` principals have a group at the
+    /// same time. One that has been unused for `idle` ends.
+    pub(super) fn new(
         settings: BackendSettings,
         server: &Arc<ServerParts>,
         idle: Duration,
     ) -> Arc<Self> {
-        let members = Arc::new(Self {
+        Arc::new(Self {
             places: Places::from_settings(&settings),
             settings,
             idle,
             table: Mutex::default(),
             begun: watch::Sender::default(),
-            watchers: Watchers::default(),
             server: Arc::clone(server),
-        });
-        let (messages, receiver) = ServerMessages::channel(1);
-        let told = Arc::downgrade(&members);
-        let listen = Listen {
-            interest: Lists::ALL.into(),
-            context: CallContext::internal(),
-            messages: messages.mapped(move |message| {
-                told.upgrade()?.watchers.tell(&message);
-                None
-            }),
-        };
-        let following = Arc::clone(&members).follow(listen, None);
-        server.spawn(async move {
-            following.await;
-            drop(receiver);
-        });
-        members
+        })
     }
 
     /// The source of a principal's credentials, if it has a group.
@@ -254,24 +228,4 @@ fn remove_dispensable(table: &mut HashMap<Principal, Member>) -> Option<Member> 
         .min_by_key(|(_, member)| member.used)
         .map(|(principal, _)| principal.clone())?;
     table.remove(&oldest)
-}
-
-impl Watchers {
-    pub(super) fn add(&self, watcher: ServerMessages) {
-        let mut watchers = self.0.lock();
-        watchers.retain(ServerMessages::is_connected);
-        watchers.push(watcher);
-    }
-
-    /// Sends an announcement to all watchers. Messages that do not fit are lost, as with any
-    /// listener.
-    pub(super) fn tell(&self, message: &ServerMessage) {
-        let ServerMessage::Notification(notification) = message else {
-            return;
-        };
-        let watchers = self.0.lock().clone();
-        for watcher in watchers {
-            let _ = watcher.try_send(ServerMessage::Notification(notification.clone()));
-        }
-    }
 }

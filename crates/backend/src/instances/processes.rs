@@ -14,7 +14,6 @@ use fanlight_canonical::{
     BackendError, Call, CallContext, Interest, Listen, Listening, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::result::is_private;
-use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::{Method, Response, RpcError, code};
 use parking_lot::Mutex;
 
@@ -59,7 +58,7 @@ impl Processes {
         ) = (false, false, false);
         Self {
             base,
-            members: Members::start(of_one, server, idle),
+            members: Members::new(of_one, server, idle),
             private: Arc::default(),
             server: Arc::clone(server),
         }
@@ -136,21 +135,16 @@ impl Processes {
     /// process of the client's principal while there is one; Fanlight listens to changes of
     /// everybody's lists. Only what a client names needs its principal's process.
     pub(super) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
-        let messages = self.private.tell(&listen.messages);
-        let caller = &listen.context.caller;
-        if caller.is_gateway() {
-            self.members.watchers.add(messages);
-            return self.base.listen(listen).await;
-        }
         let told = Listen {
-            messages,
+            messages: self.private.tell(&listen.messages),
             ..listen.clone()
         };
         if listen.interest.is_about_lists_and_session() {
-            let principal = caller.principal().clone();
+            let caller = &listen.context.caller;
+            let principal = (!caller.is_gateway()).then(|| caller.principal().clone());
             let mut listening = self.base.listen(listen).await?;
             let honoured = std::mem::take(&mut listening.honoured);
-            let following = Arc::clone(&self.members).follow(told, Some(principal));
+            let following = Arc::clone(&self.members).follow(told, principal);
             return Ok(Listening::new(
                 honoured,
                 (listening, self.server.run(following)),
@@ -165,17 +159,10 @@ impl Processes {
             session: listen.interest.session,
             ..Interest::default()
         };
-        let mut honoured = Interest {
-            lists: Lists::default(),
-            ..own.honoured.clone()
-        };
-        let mut guards = (own, None, lease);
-        if !interest.is_empty() {
-            let base = self.base.listen(Listen { interest, ..listen }).await?;
-            honoured.lists = base.honoured.lists;
-            guards.1 = Some(base);
-        }
-        Ok(Listening::new(honoured, guards))
+        let mut honoured = own.honoured.clone();
+        let base = self.base.listen(Listen { interest, ..listen }).await?;
+        honoured.lists = base.honoured.lists;
+        Ok(Listening::new(honoured, (own, base, lease)))
     }
 }
 

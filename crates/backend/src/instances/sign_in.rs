@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use fanlight_canonical::{
     BackendError, BackendState, Call, CallContext, Caller, Interest, Listen, Listening, Principal,
-    ServerMessage, ServerMessages,
+    ServerMessages,
 };
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::{ListToolsResult, ResultView as _, ServerDescription};
-use fanlight_protocol::subscription::Change;
+use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::{Json, Method, Notification, Response};
+use futures_util::FutureExt as _;
+use futures_util::future::join;
 use tokio::time::timeout;
 
 use super::ServerParts;
@@ -55,13 +57,13 @@ impl PerPrincipal {
         let idle = settings.timeouts.session_idle;
         let itself = Arc::new_cyclic(|itself| Self {
             credentials,
-            members: Members::start(settings, server, idle),
+            members: Members::new(settings, server, idle),
             wishes: OpenWishes::default(),
             itself: Weak::clone(itself),
             server: Arc::clone(server),
         });
-        let announced = announce_changes(Arc::downgrade(&itself), Arc::clone(&itself.credentials));
-        server.spawn(announced);
+        let fulfilled = fulfil_wishes(Arc::downgrade(&itself), Arc::clone(&itself.credentials));
+        server.spawn(fulfilled);
         itself
     }
 
@@ -163,20 +165,6 @@ impl PerPrincipal {
         }
     }
 
-    /// Announces that lists have changed, since a principal has signed in or out.
-    async fn announce_change(&self) {
-        for change in Change::ALL {
-            let changed = Notification::new(change.method(), None);
-            let changed = ServerMessage::Notification(changed);
-            self.members.watchers.tell(&changed);
-        }
-        for principal in self.wishes.principals() {
-            if self.credentials.source(&principal).are_there().await {
-                self.wishes.fulfilled(&principal);
-            }
-        }
-    }
-
     /// Listens for a principal that has not signed in; begins after the sign-in.
     fn listen_once_signed_in(&self, listen: Listen) -> Listening {
         let (itself, credentials) = (Weak::clone(&self.itself), Arc::clone(&self.credentials));
@@ -258,8 +246,11 @@ impl PerPrincipal {
         // Fanlight listens to changes of everybody's lists.
         if listen.context.caller.is_gateway() {
             let honoured = Interest::from(listen.interest.lists);
-            self.members.watchers.add(listen.messages);
-            return Ok(Listening::new(honoured, ()));
+            let (credentials, messages) = (Arc::clone(&self.credentials), listen.messages.clone());
+            let signing_in = announce_changes(credentials, messages);
+            let following = Arc::clone(&self.members).follow(listen, None);
+            let listening = join(signing_in, following).map(drop);
+            return Ok(Listening::new(honoured, self.server.run(listening)));
         }
         self.wishes.listen(&listen);
         let (listening, lease) = match self.lease(&listen.context.caller).await {
@@ -344,14 +335,28 @@ fn owner(caller: &Caller) -> Principal {
     }
 }
 
-/// Announces changes of signed-in users.
-async fn announce_changes(of: Weak<PerPrincipal>, credentials: Arc<dyn PrincipalCredentials>) {
+/// Fulfils the wishes of principals that have signed in; ends with the server.
+async fn fulfil_wishes(of: Weak<PerPrincipal>, credentials: Arc<dyn PrincipalCredentials>) {
     let mut changed = credentials.changed();
     loop {
         changed.await;
         changed = credentials.changed();
-        let Some(backend) = of.upgrade() else { return };
-        backend.announce_change().await;
+        let Some(server) = of.upgrade() else { return };
+        for principal in server.wishes.principals() {
+            if credentials.source(&principal).are_there().await {
+                server.wishes.fulfilled(&principal);
+            }
+        }
+    }
+}
+
+/// Announces that lists may have changed whenever a principal has signed in or out; never returns.
+async fn announce_changes(credentials: Arc<dyn PrincipalCredentials>, messages: ServerMessages) {
+    let mut changed = credentials.changed();
+    loop {
+        changed.await;
+        changed = credentials.changed();
+        Interest::from(Lists::ALL).announce(&messages);
     }
 }
 

@@ -4,12 +4,12 @@
 //! connection.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Interest, Listen, Listening, ListeningGuard};
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::super::instance::Instance;
 use super::Group;
@@ -30,59 +30,51 @@ pub(super) async fn listen(group: &Arc<Group>, listen: Listen) -> Result<Listeni
     let changes = group.changes.subscribe();
     let listened = set_up(plan(group, &listen)?, &listen).await?;
     let honoured = listened.honoured.clone();
-    let following = follow(Arc::downgrade(group), changes, listen, listened);
-    let end = group.common.shutdown.clone();
-    let following = group
-        .common
-        .tasks
-        .spawn(end.run_until_cancelled_owned(following));
-    Ok(Listening::new(honoured, AbortOnDropHandle::new(following)))
+    let pause = group.settings.timeouts.reconnect.longest;
+    let following = follow((Arc::downgrade(group), changes), pause, listen, listened);
+    Ok(Listening::new(honoured, group.server.run(following)))
 }
 
-/// Moves the listening whenever the endpoints change.
+/// Moves the listening whenever the endpoints change. After a failure it tries again, each `pause`.
 async fn follow(
-    group: std::sync::Weak<Group>,
-    mut changes: watch::Receiver<()>,
+    (group, mut changes): (Weak<Group>, watch::Receiver<()>),
+    pause: Duration,
     listen: Listen,
     mut listened: Listened,
 ) {
     let mut has_failed = false;
     loop {
-        let pause = match group.upgrade() {
-            Some(group) => group.settings.timeouts.reconnect.longest,
-            None => return,
-        };
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
             () = sleep(pause), if has_failed => {}
         }
-        has_failed = false;
         let Some(group) = group.upgrade() else { return };
-        let Ok(plan) = plan(&group, &listen) else {
-            continue;
-        };
-        let is_usable = plan.values().all(|(member, _)| member.is_connected());
-        if !is_usable {
-            continue;
-        }
-        if plan.keys().eq(listened.endpoints.iter()) {
-            // A request of the session may have moved it meanwhile.
-            has_failed = subscribe_again(plan.values(), &listen).await.is_err();
-            continue;
-        }
-        match set_up(plan, &listen).await {
-            Ok(elsewhere) => {
-                listened = elsewhere;
-                // The old endpoint may have announced changes while nobody listened. Messages that
-                // do not fit are lost, as any notification.
-                let _lost = listened.honoured.announce(&listen.messages);
-            }
-            Err(error) => {
-                has_failed = true;
-                tracing::debug!(backend = group.settings.name, %error, "not listening at another endpoint");
-            }
+        let moved = move_listening(&group, &listen, &mut listened).await;
+        has_failed = moved.is_err();
+        if let Err(error) = moved {
+            tracing::debug!(backend = group.settings.name, %error, "not listening at another endpoint");
         }
     }
+}
+
+/// Listens at the endpoints of now, once all of them can be used.
+async fn move_listening(
+    group: &Group,
+    listen: &Listen,
+    listened: &mut Listened,
+) -> Result<(), BackendError> {
+    let plan = plan(group, listen)?;
+    if !plan.values().all(|(member, _)| member.is_connected()) {
+        return Ok(());
+    }
+    if plan.keys().eq(listened.endpoints.iter()) {
+        // A request of the session may have moved it meanwhile.
+        return subscribe_again(plan.values(), listen).await;
+    }
+    *listened = set_up(plan, listen).await?;
+    // The old endpoint may have announced changes while nobody listened.
+    listened.honoured.announce(&listen.messages);
+    Ok(())
 }
 
 /// The endpoints to listen at, with the interests at each.
@@ -145,12 +137,11 @@ async fn subscribe_again(
         return Ok(());
     };
     let uris = member.pool.subscribe_again(&listen.context).await?;
-    // The resources may have changed without a subscription. Messages that do not fit are lost, as
-    // any notification.
+    // The resources may have changed without a subscription.
     let changed = Interest {
         uris,
         ..Interest::default()
     };
-    let _lost = changed.announce(&listen.messages);
+    changed.announce(&listen.messages);
     Ok(())
 }
