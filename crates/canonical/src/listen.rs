@@ -74,15 +74,20 @@ impl Interest {
         }
     }
 
-    /// Announces to a listener that all these lists and resources may have changed. Returns the
-    /// number of messages that did not fit and are lost.
-    pub fn announce(&self, messages: &ServerMessages) -> usize {
+    /// The notifications that all these lists and resources may have changed.
+    pub fn announcements(&self) -> impl Iterator<Item = Notification> {
         let lists = self.lists.changes();
         let lists = lists.map(|change| Notification::new(change.method(), None));
         let uris = self.uris.iter();
-        let all = lists.chain(uris.map(|uri| Notification::resource_updated(uri)));
-        all.filter(|change| !messages.try_send(ServerMessage::Notification(change.clone())))
-            .count()
+        lists.chain(uris.map(|uri| Notification::resource_updated(uri)))
+    }
+
+    /// Announces to a listener that all these lists and resources may have changed. Messages that
+    /// do not fit are lost, as any notification.
+    pub fn announce(&self, messages: &ServerMessages) {
+        for announcement in self.announcements() {
+            let _lost = messages.try_send(ServerMessage::Notification(announcement));
+        }
     }
 }
 

@@ -142,6 +142,7 @@ impl Instance {
             shared,
             settle: limit("listSettle", LIST_SETTLE),
             records: Arc::clone(&common.subscribed),
+            unknown: None,
             tasks: tasks.clone(),
             shutdown: shutdown.clone(),
         };

@@ -8,27 +8,14 @@ use fanlight_canonical::{Caller, Principal};
 use fanlight_protocol::Method;
 use futures_util::future::OptionFuture;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until};
 
 use super::capabilities::Notifies;
 use super::resources::{self, Completed, ResourceRequests};
 use crate::connection::{Connection, Loss};
 use crate::settings::stream_opening;
-use crate::subscriptions::{Origin, PendingChanges, SubscriptionRegistry, Verdict};
+use crate::subscriptions::{Origin, SubscriptionRegistry, Verdict};
 use crate::transport::http::{StreamState, StreamUnavailable};
-
-/// The state of the base connection's stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stream {
-    /// Not needed so far.
-    Unknown,
-    /// Open, or reopened after failures. Reopening announces changes that may have been missed.
-    Open,
-    /// Not open in time. Opening announces changes that may have been missed.
-    Late,
-    /// The server has no such stream.
-    Absent,
-}
 
 /// The base connection of a legacy server.
 pub(super) struct Base<'a> {
@@ -42,19 +29,13 @@ impl Base<'_> {
     /// Keeps up the stream and the subscriptions; never returns.
     pub(super) async fn keep(self) {
         let notifies = Notifies::from_connection(self.connection);
-        let known = if self.connection.http().is_some() {
-            Stream::Unknown
-        } else {
-            Stream::Open
+        let known = match self.connection.http() {
+            Some(_) => StreamState::Closed,
+            None => StreamState::Open { missed: false },
         };
         let stream = watch::Sender::new(known);
         let report = |state: StreamState| {
-            let next = match state {
-                StreamState::Open { .. } | StreamState::Failing => Stream::Open,
-                StreamState::Closed => Stream::Unknown,
-                StreamState::Absent => Stream::Absent,
-            };
-            let late = stream.send_replace(next) == Stream::Late;
+            let late = stream.send_replace(state) == StreamState::Late;
             if matches!(state, StreamState::Open { missed } if missed || late) {
                 self.registry.announce(&Origin::Base, notifies.lists);
             }
@@ -70,69 +51,46 @@ impl Base<'_> {
         self.registry.needs_stream(notifies.lists, notifies.tasks)
     }
 
-    async fn keep_subscribed(&self, notifies: Notifies, stream: &watch::Sender<Stream>) {
-        let (mut changed, mut is_repeated) = (self.registry.watch(), self.is_repeated);
+    async fn keep_subscribed(&self, notifies: Notifies, stream: &watch::Sender<StreamState>) {
+        let (mut changed, mut opened) = (self.registry.watch(), stream.subscribe());
+        let (mut is_repeated, mut late) = (self.is_repeated, None);
         let mut requests = ResourceRequests::new(self.connection);
-        let opening = stream_opening();
         loop {
             changed.mark_unchanged();
-            if self.needs_stream(notifies) {
-                // The stream must be open before an update can follow a subscription.
-                tokio::select! {
-                    // Some servers do not even send the stream's head before the first message.
-                    opened = timeout(opening, self.opened(notifies, stream)) => if opened.is_err() {
-                        stream.send_if_modified(|known| {
-                            let late = *known == Stream::Unknown;
-                            *known = if late { Stream::Late } else { *known };
-                            late
-                        });
-                    },
-                    () = self.complete_all(&mut requests) => {}
+            let known = *opened.borrow_and_update();
+            // The stream must be open before an update can follow a subscription.
+            if known == StreamState::Closed && self.needs_stream(notifies) {
+                late.get_or_insert_with(|| Instant::now() + stream_opening());
+            } else {
+                late = None;
+                let has_stream = known != StreamState::Absent;
+                let (held, busy) = (&requests.held, &requests.busy);
+                let accepts = notifies.resources && has_stream;
+                let (generation, changes) = self.registry.changes(held, busy, accepts);
+                changes.into_iter().for_each(|change| requests.add(change));
+                self.registry
+                    .set_declared(generation, notifies.lists, notifies.tasks, has_stream);
+                if requests.busy.is_empty() && std::mem::take(&mut is_repeated) {
+                    self.registry.announce(&Origin::Base, notifies.lists);
                 }
-            }
-            let (generation, changes) = self.registry.changes(&requests.held, &requests.busy);
-            let has_stream = *stream.borrow() != Stream::Absent;
-            self.registry
-                .set_declared(generation, notifies.lists, notifies.tasks, has_stream);
-            self.request(&mut requests, changes, notifies);
-            if requests.busy.is_empty() && std::mem::take(&mut is_repeated) {
-                self.registry.announce(&Origin::Base, notifies.lists);
             }
             tokio::select! {
                 // The registry outlives this.
                 _ = changed.changed() => {}
+                _ = opened.changed() => {}
                 Some(completed) = requests.complete_one() => self.judge(completed),
+                // Some servers do not even send the stream's head before the first message.
+                () = sleep_until(late.unwrap_or_else(Instant::now)), if late.is_some() => {
+                    stream.send_if_modified(|known| {
+                        let is_late = *known == StreamState::Closed;
+                        if is_late {
+                            *known = StreamState::Late;
+                        }
+                        is_late
+                    });
+                }
             }
         }
-    }
-
-    /// Requests the changes that only the server can make.
-    fn request(
-        &self,
-        requests: &mut ResourceRequests<'_>,
-        (subscribe, unsubscribe): PendingChanges,
-        notifies: Notifies,
-    ) {
-        for uri in &unsubscribe {
-            requests.add(Method::Unsubscribe, uri, None);
-        }
-        for (uri, params) in subscribe {
-            if requests.held.contains(&uri) {
-                self.registry.set_verdict(&uri, Verdict::Accepted);
-            } else if params.is_none() && !notifies.resources {
-                self.registry.set_verdict(&uri, Verdict::Refused(None));
-            } else {
-                requests.add(Method::Subscribe, &uri, params);
-            }
-        }
-    }
-
-    /// Completes the requests; never returns.
-    async fn complete_all(&self, requests: &mut ResourceRequests<'_>) {
-        while let Some(completed) = requests.complete_one().await {
-            self.judge(completed);
-        }
-        std::future::pending::<()>().await;
     }
 
     /// Records the server's answer to a subscription.
@@ -144,15 +102,6 @@ impl Base<'_> {
                 Verdict::Refused(completed.answer)
             };
             self.registry.set_verdict(&completed.uri, verdict);
-        }
-    }
-
-    /// Waits until the state of the stream is known, or the stream is no longer needed.
-    async fn opened(&self, notifies: Notifies, stream: &watch::Sender<Stream>) {
-        let (mut changed, mut stream) = (self.registry.watch(), stream.subscribe());
-        tokio::select! {
-            _ = stream.wait_for(|stream| *stream != Stream::Unknown) => {}
-            _ = changed.wait_for(|_| !self.needs_stream(notifies)) => {}
         }
     }
 }
@@ -221,11 +170,10 @@ pub(super) async fn keep_own(
     is_repeated: bool,
 ) {
     let lists = Notifies::from_connection(connection).lists;
-    let announce = || registry.announce(&Origin::Session(session.clone()), lists);
     let resubscribe = async {
         let mut requests = ResourceRequests::new(connection);
         for uri in registry.recorded().resources(session) {
-            requests.add(Method::Subscribe, &uri, None);
+            requests.add((Method::Subscribe, uri, None));
         }
         while let Some(completed) = requests.complete_one().await {
             if !completed.is_accepted() {
@@ -234,14 +182,6 @@ pub(super) async fn keep_own(
         }
     };
     let resubscribe = OptionFuture::from(is_repeated.then_some(resubscribe));
-    if connection.http().is_none() {
-        resubscribe.await;
-        registry.set_own_stream(session, true);
-        if is_repeated {
-            announce();
-        }
-        return;
-    }
     let is_repeated = AtomicBool::new(is_repeated);
     let report = |stream: StreamState| {
         registry.set_own_stream(session, matches!(stream, StreamState::Open { .. }));
@@ -249,9 +189,13 @@ pub(super) async fn keep_own(
         if let StreamState::Open { missed } = stream
             && (is_repeated.swap(false, Ordering::Relaxed) || missed)
         {
-            announce();
+            registry.announce(&Origin::Session(session.clone()), lists);
         }
     };
+    if connection.http().is_none() {
+        resubscribe.await;
+        return report(StreamState::Open { missed: false });
+    }
     let stream = async {
         if let Some(presence) = registry.presence(session) {
             let may_ask = connection.may_ask();

@@ -26,7 +26,6 @@ const SHRINK_DELAY: Duration = Duration::from_secs(1);
 /// The common subscription of one connection.
 pub(super) struct SharedSubscription<'a> {
     registry: &'a SubscriptionRegistry,
-    backend: &'a str,
     connection: &'a Arc<Connection>,
     /// The longest wait for an acknowledgement.
     patience: Duration,
@@ -44,7 +43,8 @@ pub(super) struct SharedSubscription<'a> {
     backoff: Backoff,
     /// The generation whose demand the server refused.
     refused: Option<u64>,
-    /// The generation in which the server refused even what it had accepted before.
+    /// The generation in which the server refused even what it had accepted before, or accepted
+    /// nothing.
     given_up: Option<u64>,
     unsupported: bool,
     /// Whether notifications may have been missed.
@@ -76,14 +76,13 @@ impl Held {
 
 impl<'a> SharedSubscription<'a> {
     pub(super) fn new(
-        (registry, backend): (&'a SubscriptionRegistry, &'a str),
+        registry: &'a SubscriptionRegistry,
         connection: &'a Arc<Connection>,
         patience: Duration,
         missed: bool,
     ) -> Self {
         Self {
             registry,
-            backend,
             connection,
             patience,
             demand: Filter::default(),
@@ -167,7 +166,7 @@ impl<'a> SharedSubscription<'a> {
                 self.subscriptions.pop();
             }
             self.subscriptions.push(Held {
-                subscription: BackendSubscription::begin(self.connection, wanted, None),
+                subscription: BackendSubscription::begin(self.connection, wanted),
                 generation: self.generation,
                 late: Instant::now() + self.patience,
                 honoured: None,
@@ -189,6 +188,7 @@ impl<'a> SharedSubscription<'a> {
         }
         let mut wanted = Filter {
             lists: self.demand.lists,
+            unknown: self.demand.unknown.clone(),
             ..Filter::default()
         };
         if let Some((_, honoured)) = self.current() {
@@ -213,7 +213,7 @@ impl<'a> SharedSubscription<'a> {
             .retain(|held| !held.is_pending() || held.late > now);
         if self.subscriptions.len() < before {
             tracing::warn!(
-                backend = self.backend,
+                backend = &*self.registry.backend,
                 "subscription not acknowledged in time"
             );
             self.back_off();
@@ -239,7 +239,7 @@ impl<'a> SharedSubscription<'a> {
                     self.on_refused(held.generation, end);
                 } else {
                     tracing::debug!(
-                        backend = self.backend,
+                        backend = &*self.registry.backend,
                         ?end,
                         "subscription ended by the server"
                     );
@@ -257,8 +257,13 @@ impl<'a> SharedSubscription<'a> {
         let honoured = Filter::from_interest(&Interest::of_filter(agreed));
         let lists = honoured.lists;
         self.registry.acknowledge_part(held.filter(), &honoured);
-        held.honoured = Some(honoured);
-        self.subscriptions.insert(0, held);
+        if honoured.is_empty() {
+            // Nothing will arrive.
+            self.given_up = Some(held.generation);
+        } else {
+            held.honoured = Some(honoured);
+            self.subscriptions.insert(0, held);
+        }
         (self.is_stale, self.excess_since) = (true, None);
         self.backoff.reset();
         if std::mem::take(&mut self.missed) {
@@ -271,14 +276,18 @@ impl<'a> SharedSubscription<'a> {
         match end {
             End::Unsupported => {
                 tracing::debug!(
-                    backend = self.backend,
+                    backend = &*self.registry.backend,
                     "subscription not made: the server has none"
                 );
                 self.unsupported = true;
             }
             End::Refused { message } => {
                 let message = excerpt(message.as_bytes(), 200);
-                tracing::warn!(backend = self.backend, message, "subscription refused");
+                tracing::warn!(
+                    backend = &*self.registry.backend,
+                    message,
+                    "subscription refused"
+                );
                 if self.refused == Some(generation) {
                     self.given_up = self.refused;
                 }

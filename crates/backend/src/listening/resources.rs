@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use fanlight_canonical::Principal;
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Response};
+use fanlight_protocol::{Method, Response};
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 
 use crate::connection::Connection;
-use crate::subscriptions::{ProcessNumber, SubscriptionRegistry};
+use crate::subscriptions::{ProcessNumber, ResourceRequest, SubscriptionRegistry};
 
 /// The number of concurrent subscription requests. A constant: it spares a newly connected server,
 /// and the order of the rest does not matter.
@@ -23,7 +23,7 @@ const CONCURRENT: usize = 8;
 /// Requests to subscribe and unsubscribe, which run while [`Self::complete_one`] is polled.
 pub(super) struct ResourceRequests<'a> {
     connection: &'a Connection,
-    waiting: VecDeque<(Method, Arc<str>, Option<Json>)>,
+    waiting: VecDeque<ResourceRequest>,
     /// The resources of waiting and running requests.
     pub(super) busy: HashSet<Arc<str>>,
     /// The resources whose subscription the server has accepted.
@@ -56,10 +56,9 @@ impl<'a> ResourceRequests<'a> {
         }
     }
 
-    /// Adds a request, with the client's `params` if there are any.
-    pub(super) fn add(&mut self, method: Method, uri: &Arc<str>, params: Option<Json>) {
-        self.busy.insert(Arc::clone(uri));
-        self.waiting.push_back((method, Arc::clone(uri), params));
+    pub(super) fn add(&mut self, request: ResourceRequest) {
+        self.busy.insert(Arc::clone(&request.1));
+        self.waiting.push_back(request);
     }
 
     /// Waits until one more request is complete; `None` if there is none. Cancel safe.
@@ -117,10 +116,10 @@ pub(super) async fn keep(
         // Set before the request, since the server may announce an update right after its answer.
         announcing.set(&wanted);
         for uri in subscribed.difference(&wanted) {
-            requests.add(Method::Unsubscribe, uri, None);
+            requests.add((Method::Unsubscribe, Arc::clone(uri), None));
         }
         for uri in wanted.difference(&subscribed) {
-            requests.add(Method::Subscribe, uri, None);
+            requests.add((Method::Subscribe, Arc::clone(uri), None));
         }
         // A refusal is no failure: the base connection has determined the accepted interests.
         while requests.complete_one().await.is_some() {}
@@ -142,8 +141,8 @@ struct Announcing<'a> {
 
 impl Announcing<'_> {
     fn set(&self, uris: &HashSet<Arc<str>>) {
-        self.registry
-            .set_subscribed(self.process, self.principal, uris);
+        let updates = &self.registry.joint_updates;
+        updates.set_subscribed(self.process, self.principal, uris.clone());
     }
 }
 

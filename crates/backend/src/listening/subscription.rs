@@ -50,11 +50,7 @@ pub(super) enum End {
 
 impl BackendSubscription {
     /// Creates a subscription; the first poll sends its request.
-    pub(super) fn begin(
-        connection: &Arc<Connection>,
-        asked: Filter,
-        further: Option<&Json>,
-    ) -> Self {
+    pub(super) fn begin(connection: &Arc<Connection>, asked: Filter) -> Self {
         let (sender, messages) = ServerMessages::channel(QUEUE);
         let mut context = (*CallContext::internal()).clone();
         if !asked.tasks.is_empty() {
@@ -62,7 +58,7 @@ impl BackendSubscription {
         }
         let call = Call {
             method: Method::Listen,
-            params: Some(asked.to_params(further)),
+            params: Some(asked.to_params()),
             context: Arc::new(context),
             messages: sender,
         };

@@ -102,12 +102,9 @@ impl ListeningWorker {
         match (&*origin, connection.era()) {
             (Origin::Base, Era::Modern) => {
                 registry.reset_verdicts();
-                let subscription = SharedSubscription::new(
-                    (registry, &context.name),
-                    connection,
-                    context.timeouts.connect,
-                    is_repeated,
-                );
+                let patience = context.timeouts.connect;
+                let subscription =
+                    SharedSubscription::new(registry, connection, patience, is_repeated);
                 Box::pin(subscription.keep()).await;
             }
             (Origin::Base, Era::Legacy) => {
@@ -133,14 +130,9 @@ impl ListeningWorker {
                 };
                 Box::pin(join3(forwarding, own, telling)).await;
             }
-            (Origin::Pooled(principal), Era::Legacy) => {
-                Box::pin(legacy::keep_for_clients(
-                    registry, connection, principal, false,
-                ))
-                .await;
-            }
-            (Origin::Request(principal), Era::Legacy) => {
-                let asks = connection.may_ask();
+            (Origin::Pooled(principal) | Origin::Request(principal), Era::Legacy) => {
+                // Only a single client can be asked.
+                let asks = matches!(origin, Origin::Request(_)) && connection.may_ask();
                 let listening = legacy::keep_for_clients(registry, connection, principal, asks);
                 Box::pin(join(server_requests(None).forward(requests), listening)).await;
             }

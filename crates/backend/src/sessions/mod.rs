@@ -517,9 +517,6 @@ impl SessionPool {
     /// The answer to a call about subscriptions that the server need not get; `None` for other
     /// calls.
     pub(crate) async fn local_answer(&self, call: &Call, lease: &Lease) -> Option<Response> {
-        if self.policy == SessionPolicy::Shared {
-            self.registry.note_level(&call.context);
-        }
         if !matches!(call.method, Method::Subscribe | Method::Unsubscribe) {
             return None;
         }

@@ -4,26 +4,32 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fanlight_canonical::Interest;
-use fanlight_protocol::Json;
-use fanlight_protocol::subscription::Lists;
+use fanlight_protocol::subscription::{Change, Lists};
+use fanlight_protocol::{Json, Method};
 
 use super::SubscriptionRegistry;
 use super::filter::Filter;
 use super::state::{Entry, Verdict};
 
 /// The server's agreement.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Agreement {
     /// The generation of the demand that the server answered.
     generation: u64,
     lists: Lists,
-    /// Whether resource updates can arrive.
-    has_updates: bool,
+    /// The members of the filter that Fanlight does not know.
+    unknown: Option<Json>,
 }
 
-/// The changes to request from a legacy server: resources to subscribe to, with the client's
-/// `params` if any, and those to unsubscribe from.
-pub(crate) type PendingChanges = (Vec<(Arc<str>, Option<Json>)>, Vec<Arc<str>>);
+/// A request about a resource to a legacy server, with the client's `params` if any.
+pub(crate) type ResourceRequest = (Method, Arc<str>, Option<Json>);
+
+impl Agreement {
+    /// Whether the server announces this change, as far as known.
+    pub(super) fn announces(&self, change: Change) -> bool {
+        self.generation == 0 || self.lists.has(change)
+    }
+}
 
 fn verdict(is_accepted: bool) -> Verdict {
     if is_accepted {
@@ -44,12 +50,10 @@ impl SubscriptionRegistry {
         };
         let mut honoured = Interest {
             lists: agreement.lists & interest.lists,
-            unknown: None,
+            unknown: agreement.unknown.filter(|_| interest.unknown.is_some()),
             ..interest.clone()
         };
-        honoured
-            .uris
-            .retain(|uri| agreement.has_updates && is_accepted(&state.uris, uri));
+        honoured.uris.retain(|uri| is_accepted(&state.uris, uri));
         honoured
             .tasks
             .retain(|task| is_accepted(&state.tasks, task));
@@ -73,7 +77,7 @@ impl SubscriptionRegistry {
         agreement
             .wait_for(is_agreed)
             .await
-            .map(|agreement| *agreement)
+            .map(|agreement| agreement.clone())
             .unwrap_or_default()
     }
 
@@ -82,17 +86,18 @@ impl SubscriptionRegistry {
         self.state.lock().generation
     }
 
-    /// The demand on the base connection, and its generation.
+    /// The demand on the base connection without what the server refuses, and its generation.
     pub(crate) fn demand(&self) -> (u64, Filter) {
         let state = self.state.lock();
-        // A listener learns what the server refuses, and then wants no more of it.
-        let wanted = state.tasks.iter().filter(|(_, entry)| {
-            !matches!(entry.verdict, Verdict::Refused(_)) || entry.listeners().next().is_some()
-        });
+        let wanted = |entries: &HashMap<Arc<str>, Entry>| {
+            let wanted = entries.iter().filter(|(_, entry)| entry.is_wanted());
+            wanted.map(|(name, _)| Arc::clone(name)).collect()
+        };
         let demand = Filter {
             lists: state.lists(),
-            uris: state.uris.keys().cloned().collect(),
-            tasks: wanted.map(|(task, _)| Arc::clone(task)).collect(),
+            uris: wanted(&state.uris),
+            tasks: wanted(&state.tasks),
+            unknown: self.settings.unknown.clone(),
         };
         (state.generation, demand)
     }
@@ -106,22 +111,34 @@ impl SubscriptionRegistry {
         });
     }
 
-    /// The changes to request from a legacy server, which has accepted the subscriptions `held`,
-    /// except for resources in `busy`, which have a running request; and the generation of the
-    /// demand.
+    /// The requests that a legacy server has to get, and the generation of the demand. It has
+    /// accepted the subscriptions `held`; resources in `busy` have a running request. Unless it
+    /// `accepts` subscriptions, it gets only those that sessions have asked for.
     pub(crate) fn changes(
         &self,
         held: &HashSet<Arc<str>>,
         busy: &HashSet<Arc<str>>,
-    ) -> (u64, PendingChanges) {
-        let state = self.state.lock();
-        let undecided = state.uris.iter().filter(|(uri, entry)| {
+        accepts: bool,
+    ) -> (u64, Vec<ResourceRequest>) {
+        let state = &mut *self.state.lock();
+        let is_unwanted = |uri: &&Arc<str>| !state.uris.contains_key(*uri) && !busy.contains(*uri);
+        let unwanted = held.iter().filter(is_unwanted);
+        let mut changes: Vec<_> = unwanted
+            .map(|uri| (Method::Unsubscribe, Arc::clone(uri), None))
+            .collect();
+        let undecided = state.uris.iter_mut().filter(|(uri, entry)| {
             matches!(entry.verdict, Verdict::Pending) && !busy.contains(*uri)
         });
-        let is_unwanted = |uri: &&Arc<str>| !state.uris.contains_key(*uri) && !busy.contains(*uri);
-        let undecided = undecided.map(|(uri, entry)| (Arc::clone(uri), entry.params.clone()));
-        let unwanted = held.iter().filter(is_unwanted).cloned();
-        (state.generation, (undecided.collect(), unwanted.collect()))
+        for (uri, entry) in undecided {
+            if held.contains(uri) {
+                entry.verdict = Verdict::Accepted;
+            } else if !accepts && !entry.has_session() {
+                entry.verdict = Verdict::Refused(None);
+            } else {
+                changes.push((Method::Subscribe, Arc::clone(uri), entry.params.clone()));
+            }
+        }
+        (state.generation, changes)
     }
 
     /// Records a legacy server's answer.
@@ -149,7 +166,7 @@ impl SubscriptionRegistry {
         self.agreement.send_replace(Agreement {
             generation,
             lists,
-            has_updates: has_stream,
+            unknown: None,
         });
     }
 
@@ -160,7 +177,7 @@ impl SubscriptionRegistry {
         self.agreement.send_replace(Agreement {
             generation,
             lists: honoured.lists,
-            has_updates: true,
+            unknown: honoured.unknown.clone(),
         });
     }
 

@@ -5,10 +5,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use fanlight_canonical::{Caller, Principal, ServerMessage};
+use fanlight_canonical::{Caller, Interest, Principal, ServerMessage};
 use fanlight_protocol::subscription::{Change, Lists};
 use fanlight_protocol::uri::with_parents;
-use fanlight_protocol::{Method, Notification};
+use fanlight_protocol::{Json, Method, Notification};
 
 use super::Origin;
 use super::state::{Entry, Listener, Session, State, Subscriber, Verdict};
@@ -72,23 +72,17 @@ pub(super) fn announce(
     lists: Lists,
     recorded: &HashSet<Arc<str>>,
 ) -> usize {
-    let accepted = |entry: &Entry| {
-        matches!(entry.verdict, Verdict::Accepted) && matches!(origin, Origin::Base)
+    let is_accepted = |(_, entry): &(&Arc<str>, &Entry)| {
+        *origin == Origin::Base && matches!(entry.verdict, Verdict::Accepted)
     };
-    let uris = state
-        .uris
-        .iter()
-        .filter(|(_, entry)| accepted(entry))
-        .map(|(uri, _)| uri)
-        .chain(recorded);
-    let uris: Vec<_> = uris
-        .map(|uri| Notification::resource_updated(uri))
-        .collect();
-    lists
-        .changes()
-        .map(|change| Notification::new(change.method(), None))
-        .chain(uris)
-        .map(|notification| deliver(state, origin, false, &notification, None))
+    let accepted = state.uris.iter().filter(is_accepted).map(|(uri, _)| uri);
+    let changed = Interest {
+        lists,
+        uris: accepted.chain(recorded).cloned().collect(),
+        ..Interest::default()
+    };
+    let all = changed.announcements();
+    all.map(|announcement| deliver(state, origin, false, &announcement, None))
         .sum()
 }
 
@@ -154,13 +148,12 @@ impl State {
     }
 
     fn deliver_to_all(&self, shared: bool, delivery: &mut Delivery<'_>) {
-        let sessions = || self.sessions.values();
         if let Some(change) = Change::from_method(&delivery.notification.method) {
             // A session with its own stream receives the change there.
             let listeners = self
                 .listeners
                 .values()
-                .filter(|listener| listener.request.lists.has(change));
+                .filter(|listener| listener.lists.has(change));
             return delivery.send_all(
                 listeners.filter(|listener| !self.has_own_stream(&listener.context.caller)),
             );
@@ -169,20 +162,6 @@ impl State {
             Method::ResourceUpdated => self.deliver_update(Audience::AllBut(&[]), delivery),
             // Log messages of the base session do not concern clients with their own sessions.
             Method::LogMessage if !shared => {}
-            Method::LogMessage => {
-                let level = delivery.notification.log_level();
-                let is_wanted = |session: &&Session| {
-                    session
-                        .level
-                        .zip(level)
-                        .is_none_or(|(least, level)| level >= least)
-                };
-                delivery.send_all(
-                    sessions()
-                        .filter(is_wanted)
-                        .flat_map(|session| self.listeners(session)),
-                );
-            }
             // Nobody knows whom it concerns, so all listeners get it. A session with its own stream
             // gets its messages there.
             Method::Other(_) => {
@@ -191,7 +170,8 @@ impl State {
                 delivery.send_all(self.listeners.values().filter(without_stream));
             }
             _ => {
-                let without_stream = sessions().filter(|session| !session.has_own_stream);
+                let sessions = self.sessions.values();
+                let without_stream = sessions.filter(|session| !session.has_own_stream);
                 delivery.send_all(without_stream.flat_map(|session| self.listeners(session)));
             }
         }
@@ -245,10 +225,8 @@ impl State {
 
     /// Stops naming a task that has ended, for all sessions that have learnt of that.
     fn unfollow_ended(&mut self, origin: &Origin, notification: &Notification) {
-        let status = notification.param("status");
-        let has_ended = ENDED
-            .iter()
-            .any(|ended| status.as_ref().is_some_and(|status| status.is_str(ended)));
+        let has_ended = |status: Json| ENDED.iter().any(|ended| status.is_str(ended));
+        let has_ended = notification.param("status").is_some_and(has_ended);
         let Some(task) = task_of(notification).filter(|_| has_ended) else {
             return;
         };

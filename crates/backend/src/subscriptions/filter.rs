@@ -14,6 +14,8 @@ pub(crate) struct Filter {
     pub(crate) lists: Lists,
     pub(crate) uris: HashSet<Arc<str>>,
     pub(crate) tasks: HashSet<Arc<str>>,
+    /// Members that Fanlight does not know.
+    pub(crate) unknown: Option<Json>,
 }
 
 impl Filter {
@@ -22,6 +24,7 @@ impl Filter {
             lists: interest.lists,
             uris: interest.uris.iter().cloned().collect(),
             tasks: interest.tasks.iter().cloned().collect(),
+            unknown: interest.unknown.clone(),
         }
     }
 
@@ -34,26 +37,21 @@ impl Filter {
         self.lists & other.lists == other.lists
             && other.uris.is_subset(&self.uris)
             && other.tasks.is_subset(&self.tasks)
+            && (other.unknown.is_none() || other.unknown == self.unknown)
     }
 
-    /// The `params` of `subscriptions/listen`, with further members of the filter.
-    pub(crate) fn to_params(&self, further: Option<&Json>) -> Json {
-        let filter = subscription::filter(self.lists, &self.uris, &self.tasks, further);
+    /// The `params` of `subscriptions/listen`.
+    pub(crate) fn to_params(&self) -> Json {
+        let Self {
+            lists,
+            uris,
+            tasks,
+            unknown,
+        } = self;
+        let filter = subscription::filter(*lists, uris, tasks, unknown.as_ref());
         ObjectBuilder::new()
             .member("notifications", &filter)
             .finish()
-    }
-
-    /// The part of an interest that this filter contains.
-    pub(crate) fn honours(&self, interest: &Interest) -> Interest {
-        let mut honoured = Interest {
-            lists: self.lists & interest.lists,
-            unknown: None,
-            ..interest.clone()
-        };
-        honoured.uris.retain(|uri| self.uris.contains(uri));
-        honoured.tasks.retain(|task| self.tasks.contains(task));
-        honoured
     }
 }
 
@@ -64,29 +62,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filter_honours_requested_parts_only() {
-        let offered = Filter {
+    fn filter_covers_equal_and_smaller_filters() {
+        let filter = Filter {
             lists: Change::Tools.into(),
             uris: ["a".into(), "b".into()].into(),
-            tasks: HashSet::new(),
+            ..Filter::default()
         };
-        let interest = Interest {
-            lists: [Change::Tools, Change::Resources].into_iter().collect(),
-            uris: vec!["b".into(), "c".into()],
-            ..Interest::default()
+        let smaller = Filter {
+            uris: ["b".into()].into(),
+            ..Filter::default()
         };
-        let honoured = offered.honours(&interest);
-        assert_eq!(
-            honoured,
-            Interest {
-                lists: Change::Tools.into(),
-                uris: vec!["b".into()],
-                ..Interest::default()
-            }
-        );
-        assert!(
-            offered.covers(&Filter::from_interest(&honoured))
-                && !offered.covers(&Filter::from_interest(&interest))
-        );
+        assert!(filter.covers(&filter) && filter.covers(&smaller) && !smaller.covers(&filter));
+        let unknown = Filter {
+            unknown: Some(Json::literal(r#"{"x":1}"#)),
+            ..filter.clone()
+        };
+        assert!(unknown.covers(&filter) && !filter.covers(&unknown));
     }
 }

@@ -32,7 +32,7 @@ impl ProcessNumber {
 }
 
 /// The processes of one server that announce updates, and the held updates.
-pub(super) struct JointUpdates {
+pub(crate) struct JointUpdates {
     /// The maximum time to hold an update.
     settle: Duration,
     state: Mutex<State>,
@@ -88,7 +88,7 @@ impl JointUpdates {
 
     /// Records the subscriptions of a process of `principal`'s clients. A process without
     /// subscriptions has no entry.
-    pub(super) fn set_subscribed(
+    pub(crate) fn set_subscribed(
         &self,
         number: ProcessNumber,
         principal: &Principal,

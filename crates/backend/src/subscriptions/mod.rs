@@ -16,9 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{
-    CallContext, Caller, Interest, Listen, Principal, ServerMessage, ServerMessages, SessionKey,
-};
+use fanlight_canonical::{Caller, Listen, Principal, ServerMessage, ServerMessages, SessionKey};
 use fanlight_protocol::subscription::{Change, Lists};
 use fanlight_protocol::{Json, Method, Notification};
 use parking_lot::Mutex;
@@ -30,10 +28,10 @@ use tokio_util::task::TaskTracker;
 use agreement::Agreement;
 use deliver::Audience;
 use joint_updates::{Admission, JointUpdates};
-use state::{ListenerId, Session, State};
+use state::{Entry, ListenerId, Session, State};
 use task_progress::ProgressTarget;
 
-pub(crate) use agreement::PendingChanges;
+pub(crate) use agreement::ResourceRequest;
 pub(crate) use filter::Filter;
 pub(crate) use joint_updates::ProcessNumber;
 pub(crate) use state::Verdict;
@@ -74,7 +72,7 @@ impl Origin {
 
 /// The listeners of one server.
 pub(crate) struct SubscriptionRegistry {
-    backend: Arc<str>,
+    pub(crate) backend: Arc<str>,
     settings: RegistrySettings,
     /// Shared with each listener that has its own subscription.
     dedicated: Arc<()>,
@@ -82,12 +80,15 @@ pub(crate) struct SubscriptionRegistry {
     changed: watch::Sender<u64>,
     agreement: watch::Sender<Agreement>,
     coalescing: Coalescing,
-    joint_updates: JointUpdates,
-    task_progress: TaskProgress,
+    /// The processes that announce updates.
+    pub(crate) joint_updates: JointUpdates,
+    /// The tasks whose progress clients want.
+    pub(crate) task_progress: TaskProgress,
     itself: Weak<Self>,
 }
 
 /// The settings for the listeners of a server.
+#[derive(Clone)]
 pub(crate) struct RegistrySettings {
     /// The limit that applies separately to resources on the base connection, to tasks, and to one
     /// session's resources on its own connection.
@@ -97,6 +98,8 @@ pub(crate) struct RegistrySettings {
     /// How long announcements of changes of one list or resource are collected.
     pub(crate) settle: Duration,
     pub(crate) records: Arc<SessionSubscriptions>,
+    /// Members of the filter that Fanlight does not know.
+    pub(crate) unknown: Option<Json>,
     /// The tasks that deliver announcements later, until the server ends.
     pub(crate) tasks: TaskTracker,
     pub(crate) shutdown: CancellationToken,
@@ -123,6 +126,18 @@ impl SubscriptionRegistry {
             task_progress: TaskProgress::new(limit),
             itself: Weak::clone(itself),
         })
+    }
+
+    /// An empty registry for one listener whose filter has these `unknown` members.
+    pub(crate) fn registry_for_one(&self, unknown: Option<Json>) -> Arc<Self> {
+        let settings = RegistrySettings {
+            unknown,
+            ..self.settings.clone()
+        };
+        let registry = Self::new(Arc::clone(&self.backend), settings);
+        // Now the server has not answered yet, even if nothing else is wanted.
+        registry.reset_verdicts();
+        registry
     }
 
     /// Adds a listener.
@@ -228,9 +243,8 @@ impl SubscriptionRegistry {
     pub(crate) fn resources_of(&self, principal: &Principal) -> (u64, HashSet<Arc<str>>) {
         let state = self.state.lock();
         let is_of = |id: &ListenerId| state.is_of(*id, principal);
-        let wanted = state.uris.iter().filter(|(_, entry)| {
-            !matches!(entry.verdict, Verdict::Refused(_)) && entry.listeners().any(is_of)
-        });
+        let is_wanted = |entry: &Entry| entry.is_wanted() && entry.listeners().any(is_of);
+        let wanted = state.uris.iter().filter(|(_, entry)| is_wanted(entry));
         let wanted = wanted.map(|(uri, _)| Arc::clone(uri)).collect();
         (state.generation, wanted)
     }
@@ -246,15 +260,6 @@ impl SubscriptionRegistry {
     pub(crate) fn leave_session(&self, session: SessionKey) {
         self.task_progress.end_session(session);
         self.change(|state| state.end_session(session));
-    }
-
-    /// Records the log level in a session's call.
-    pub(crate) fn note_level(&self, context: &CallContext) {
-        if context.log_level.is_some()
-            && let Some(session) = self.state.lock().session_mut(&context.caller)
-        {
-            session.level = context.log_level;
-        }
     }
 
     /// The channel to a session's listener; to the newest if there are several.
@@ -314,7 +319,7 @@ impl SubscriptionRegistry {
     pub(crate) fn needs_stream(&self, lists: Lists, tasks: bool) -> bool {
         let state = self.state.lock();
         !(state.lists() & lists).is_empty()
-            || !state.uris.is_empty()
+            || state.uris.values().any(Entry::is_wanted)
             || (tasks && !state.tasks.is_empty())
             || (self.settings.shared && state.any_session())
     }
@@ -322,7 +327,8 @@ impl SubscriptionRegistry {
     /// Whether listeners on the base connection want more than changes of lists.
     pub(crate) fn needs_more_than_lists(&self) -> bool {
         let state = self.state.lock();
-        !state.uris.is_empty() || !state.tasks.is_empty() || Arc::strong_count(&self.dedicated) > 1
+        let mut named = state.uris.values().chain(state.tasks.values());
+        named.any(Entry::is_wanted) || Arc::strong_count(&self.dedicated) > 1
     }
 
     /// Marks that a listener has its own subscription on the base connection, until this is
@@ -351,8 +357,11 @@ impl SubscriptionRegistry {
         {
             return self.deliver_update_of_base(&notification);
         }
-        if Change::from_method(&notification.method).is_none() {
+        let Some(change) = Change::from_method(&notification.method) else {
             return self.deliver_now(origin, &notification, except);
+        };
+        if *origin == Origin::Base && !self.agreement.borrow().announces(change) {
+            return;
         }
         match self.coalescing.admit(origin, &notification, except) {
             Admission::Deliver => self.deliver_now(origin, &notification, except),
@@ -443,23 +452,6 @@ impl SubscriptionRegistry {
         }
     }
 
-    /// Records the subscriptions of a process of `principal`'s clients, so that its updates are
-    /// merged with other processes' updates.
-    pub(crate) fn set_subscribed(
-        &self,
-        process: ProcessNumber,
-        principal: &Principal,
-        uris: &HashSet<Arc<str>>,
-    ) {
-        self.joint_updates
-            .set_subscribed(process, principal, uris.clone());
-    }
-
-    /// The tasks whose progress clients want.
-    pub(crate) fn task_progress(&self) -> &TaskProgress {
-        &self.task_progress
-    }
-
     /// Delivers progress from `process` that belongs to no running call. `on` is the request that
     /// had the progress on its stream, if any.
     fn deliver_progress(
@@ -537,23 +529,6 @@ impl SubscriptionRegistry {
             self.changed.send_replace(generation);
         }
         outcome
-    }
-}
-
-impl Registration {
-    /// Reduces the listener's interest to the part that the server accepts, so that the rest is not
-    /// requested again and again. If the session has its own stream, the request on the base
-    /// connection may not have included it.
-    pub(crate) fn reduce_to(&self, honoured: &Interest) {
-        self.registry.change(|state| {
-            let caller = state
-                .listeners
-                .get(&self.id)
-                .map(|listener| listener.context.caller.clone());
-            if !caller.is_some_and(|caller| state.has_own_stream(&caller)) {
-                state.replace_request(self.id, honoured, 0);
-            }
-        });
     }
 }
 

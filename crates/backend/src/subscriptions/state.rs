@@ -9,7 +9,6 @@ use fanlight_canonical::{
     CallContext, Caller, Interest, KEPT_PARAMS, Listen, Principal, ServerMessage, ServerMessages,
     SessionKey,
 };
-use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::subscription::{Change, Lists};
 use fanlight_protocol::uri::with_parents;
 use fanlight_protocol::{Json, Notification, Response};
@@ -21,24 +20,18 @@ use tokio::sync::watch;
 pub(crate) type ListenerId = u64;
 
 pub(super) struct Listener {
-    /// The messages it receives from the base connection, as agreed by the server.
-    pub(super) request: ListenRequest,
-    /// The lists whose changes it asked for. A session's own connection may announce more than the
-    /// base connection, since a server's eras may differ.
+    /// The lists whose changes it wants.
     pub(super) lists: Lists,
+    /// Whether it wants messages to its session.
+    session: bool,
+    /// Few listeners name resources or tasks.
+    names: Option<Box<Names>>,
     pub(super) context: Arc<CallContext>,
     pub(super) messages: ServerMessages,
 }
 
-/// The messages that a listener wants.
-#[derive(Default)]
-pub(super) struct ListenRequest {
-    pub(super) lists: Lists,
-    /// Whether it wants messages to its session.
-    pub(super) session: bool,
-    /// Few listeners name resources or tasks.
-    named: Option<Box<Interest>>,
-}
+/// The resources and the tasks that a listener names.
+type Names = [(Named, Vec<Arc<str>>); 2];
 
 /// The state of a client's session.
 pub(super) struct Session {
@@ -46,8 +39,6 @@ pub(super) struct Session {
     pub(super) caller: Caller,
     /// The listeners that receive messages to the session.
     pub(super) listeners: SmallVec<[ListenerId; 1]>,
-    /// The least severe log level that the session last asked for.
-    pub(super) level: Option<LogLevel>,
     /// Whether list changes arrive on the session's own connection.
     pub(super) has_own_stream: bool,
     pub(super) more: Option<Box<More>>,
@@ -96,38 +87,12 @@ impl Listener {
     }
 }
 
-impl ListenRequest {
-    pub(super) fn from_interest(interest: &Interest) -> Self {
-        let any = !interest.uris.is_empty() || !interest.tasks.is_empty();
-        let named = || {
-            Box::new(Interest {
-                unknown: None,
-                ..interest.clone()
-            })
-        };
-        Self {
-            lists: interest.lists,
-            session: interest.session,
-            named: any.then(named),
-        }
-    }
-
-    pub(super) fn uris(&self) -> &[Arc<str>] {
-        self.named.as_ref().map_or(&[], |named| &named.uris)
-    }
-
-    pub(super) fn tasks(&self) -> &[Arc<str>] {
-        self.named.as_ref().map_or(&[], |named| &named.tasks)
-    }
-}
-
 impl Session {
     pub(super) fn from_caller(caller: &Caller) -> Self {
         let (caller, listeners) = (caller.clone(), SmallVec::new());
         Self {
             caller,
             listeners,
-            level: None,
             has_own_stream: false,
             more: None,
         }
@@ -215,13 +180,16 @@ impl State {
             context,
             messages,
         } = listen;
-        let (request, lists) = (ListenRequest::default(), interest.lists);
-        if interest.session
-            && let Some(session) = self.session_or_new(&context.caller)
-        {
+        let Interest {
+            lists,
+            uris,
+            tasks,
+            session,
+            unknown: _,
+        } = interest;
+        if session && let Some(session) = self.session_or_new(&context.caller) {
             session.listeners.push(id);
             session.update_presence();
-            session.level = session.level.or(context.log_level);
             for unheard in session.more().unheard.take() {
                 if Change::from_method(&unheard.method).is_none_or(|change| lists.has(change)) {
                     let _ = messages.try_send(ServerMessage::Notification(unheard));
@@ -229,57 +197,47 @@ impl State {
             }
         }
         let caller = context.caller.clone();
+        if !self.has_own_stream(&caller) {
+            self.count(lists, session, true);
+        }
+        let names = [(Named::Resource, uris), (Named::Task, tasks)];
+        for (named, names) in &names {
+            for name in names {
+                self.subscribe(*named, Subscriber::Listener(id), name, (None, limit));
+            }
+        }
+        let any = names.iter().any(|(_, names)| !names.is_empty());
         self.listeners.insert(
             id,
             Listener {
-                request,
                 lists,
+                session,
+                names: any.then(|| Box::new(names)),
                 context,
                 messages,
             },
         );
-        self.replace_request(id, &interest, limit);
         self.name_tasks(&caller, limit);
         id
     }
 
     pub(super) fn remove(&mut self, id: ListenerId) {
-        self.replace_request(id, &Interest::default(), 0);
         let Some(listener) = self.listeners.remove(&id) else {
             return;
         };
+        if !self.has_own_stream(&listener.context.caller) {
+            self.count(listener.lists, listener.session, false);
+        }
+        for (named, names) in listener.names.iter().flat_map(|names| names.iter()) {
+            for name in names {
+                self.unsubscribe(*named, Subscriber::Listener(id), name);
+            }
+        }
         if let Some(session) = self.session_mut(&listener.context.caller) {
             session.listeners.retain(|listener| *listener != id);
             session.update_presence();
             self.name_tasks(&listener.context.caller, 0);
             self.remove_if_unused(&listener.context.caller);
-        }
-    }
-
-    /// Replaces a listener's request by the one in `interest`.
-    pub(super) fn replace_request(&mut self, id: ListenerId, interest: &Interest, limit: usize) {
-        let Some(listener) = self.listeners.get_mut(&id) else {
-            return;
-        };
-        let after = ListenRequest::from_interest(interest);
-        let (lists, session) = (after.lists, after.session);
-        let before = std::mem::replace(&mut listener.request, after);
-        let caller = listener.context.caller.clone();
-        if !self.has_own_stream(&caller) {
-            self.count(lists, session, true);
-            self.count(before.lists, before.session, false);
-        }
-        let who = Subscriber::Listener(id);
-        for (named, wanted, before) in [
-            (Named::Resource, &interest.uris, before.uris()),
-            (Named::Task, &interest.tasks, before.tasks()),
-        ] {
-            for name in wanted.iter().filter(|name| !before.contains(name)) {
-                self.subscribe(named, who, name, (None, limit));
-            }
-            for name in before.iter().filter(|name| !wanted.contains(name)) {
-                self.unsubscribe(named, who, name);
-            }
         }
     }
 
@@ -308,8 +266,7 @@ impl State {
                 .filter(|params| params.bytes().len() <= KEPT_PARAMS)
                 .map(Json::detached);
         }
-        entry.subscribers.insert(who);
-        if !matches!(entry.verdict, Verdict::Accepted) {
+        if entry.subscribers.insert(who) && !matches!(entry.verdict, Verdict::Accepted) {
             entry.verdict = Verdict::Pending;
             self.generation += 1;
         }
@@ -421,13 +378,8 @@ impl State {
             return;
         };
         let (who, is_listening) = (Subscriber::Session(key), !session.listeners.is_empty());
-        let is_named = |task: &&Arc<str>| {
-            let entry = self.tasks.get(*task);
-            entry.is_some_and(|entry| entry.subscribers.contains(&who))
-        };
         let tasks = session.more.iter().flat_map(|more| &more.tasks);
-        let changed = tasks.filter(|task| is_named(task) != is_listening);
-        for task in changed.cloned().collect::<Vec<_>>() {
+        for task in tasks.cloned().collect::<Vec<_>>() {
             if is_listening {
                 self.subscribe(Named::Task, who, &task, (None, limit));
             } else {
@@ -452,17 +404,17 @@ impl State {
         let Some(session) = self.sessions.get_mut(&key) else {
             return;
         };
+        if let Some(more) = &mut session.more {
+            more.tasks.clear();
+        }
         let (caller, listeners) = (session.caller.clone(), session.listeners.clone());
-        let tasks = session.more.as_mut();
-        let tasks = tasks.map(|more| std::mem::take(&mut more.tasks));
-        let uris = self.uris_of(key).cloned().collect();
-        for (named, names) in [
-            (Named::Resource, uris),
-            (Named::Task, tasks.unwrap_or_default()),
-        ] {
-            for name in names {
-                self.unsubscribe(named, Subscriber::Session(key), &name);
-            }
+        let who = Subscriber::Session(key);
+        for entries in [&mut self.uris, &mut self.tasks] {
+            let before = entries.len();
+            entries.retain(|_, entry| {
+                !entry.subscribers.remove(&who) || !entry.subscribers.is_empty()
+            });
+            self.generation += u64::from(entries.len() < before);
         }
         for id in listeners {
             self.remove(id);
@@ -526,8 +478,8 @@ impl State {
         };
         session.has_own_stream = has_own_stream;
         for id in session.listeners.clone() {
-            if let Some(request) = self.listeners.get(&id).map(|listener| &listener.request) {
-                self.count(request.lists, request.session, !has_own_stream);
+            if let Some(Listener { lists, session, .. }) = self.listeners.get(&id) {
+                self.count(*lists, *session, !has_own_stream);
             }
         }
         self.remove_if_unused(caller);
@@ -580,6 +532,17 @@ impl State {
 }
 
 impl Entry {
+    /// Whether the server has not refused it.
+    pub(super) fn is_wanted(&self) -> bool {
+        !matches!(self.verdict, Verdict::Refused(_))
+    }
+
+    /// Whether a session has subscribed to it by a request.
+    pub(super) fn has_session(&self) -> bool {
+        let is_session = |subscriber| matches!(subscriber, &Subscriber::Session(_));
+        self.subscribers.iter().any(is_session)
+    }
+
     /// The subscribers that are listeners.
     pub(super) fn listeners(&self) -> impl Iterator<Item = &ListenerId> {
         self.subscribers

@@ -136,7 +136,7 @@ impl UnsolicitedSender {
 
     /// The tasks whose progress clients want.
     pub(crate) fn task_progress(&self) -> &TaskProgress {
-        self.registry.task_progress()
+        &self.registry.task_progress
     }
 
     /// Delivers a message from a call's stream that also concerns other listeners. That happens

@@ -22,7 +22,9 @@ pub(crate) enum StreamState {
     },
     /// It cannot be opened at the moment.
     Failing,
-    /// It has ended, and is opened again when it is needed.
+    /// It has not been opened in time. Opening it announces changes that may have been missed.
+    Late,
+    /// It is not needed, or about to be opened.
     Closed,
     /// The server offers none.
     Absent,
