@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use fanlight_tests::slicer::{elements, member, plain_string};
 use serde_json::{Value, json};
@@ -10,8 +11,12 @@ use serde_json::{Value, json};
 use crate::clients::{Client, Exchange};
 use crate::harness::{Gateway, TempFile, fanlight};
 use crate::http_recorder::{HttpRecorder, says};
-use crate::raw_client::{LegacySession, legacy_request, modern_request, post_modern};
+use crate::raw_client::{
+    Connection, JSON_HEADERS, LegacySession, legacy_request, modern_headers, modern_request,
+    post_modern,
+};
 use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport};
+use crate::server_lives::{api, text_at};
 
 const TOOLS: &str = r#"{"name":"read","description":"Reads a file.","inputSchema":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}},{"name":"delete_file","title":"D\u0065lete", "description":"Removes a file.","inputSchema":{"type":"object"}},{"name":"show","inputSchema":{"type":"object"},"_meta":{"ui":{"resourceUri":"ui://show"}}}"#;
 const PROGRESS: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1,"message":"p"}}"#;
@@ -189,6 +194,7 @@ async fn list_is_lean_only_where_it_has_to_be() {
         for (era, transport) in [
             (Era::Modern, Transport::Http),
             (Era::Legacy, Transport::Http),
+            (Era::Modern, Transport::Stdio),
             (Era::Legacy, Transport::Stdio),
         ] {
             let config = config(&[a.entry("a")], rules);
@@ -218,6 +224,134 @@ async fn own_tools_give_way_to_tools_of_servers() {
     let params = r#""name":"fanlight__call_tool","arguments":{"name":"find_tools"}"#;
     call(&mut client, params).await;
     assert_eq!(a.received("tools/call").len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tools_of_apps_are_listed() {
+    let a = server(Era::Modern, Transport::Http).await;
+    let metas = [
+        r#""ui":{"resourceUri":"ui://a"}"#,
+        r#""ui/resourceUri":"ui://a""#,
+        r#""ui":{"visibility":["app"]}"#,
+        r#""uis":{}"#,
+    ];
+    let tools = metas.iter().enumerate().map(|(at, meta)| {
+        format!(r#"{{"name":"t{at}","inputSchema":{{"type":"object"}},"_meta":{{{meta}}}}}"#)
+    });
+    let tools: Vec<_> = tools.collect();
+    a.on("tools/list", a.list("tools", &tools.join(",")));
+    let config = config(&[a.entry("a")], "{}");
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    let list = client.request("1", "tools/list", "", "").await;
+    let listed = ["t0", "t1", "t2", "find_tools", "call_tool"];
+    assert_eq!(names(&list), listed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_list_is_searched() {
+    let (a, b) = (
+        server(Era::Modern, Transport::Http).await,
+        server(Era::Legacy, Transport::Http).await,
+    );
+    let entries = [a.entry("a"), b.entry("b")];
+    let mut client = Client::start(&config(&entries, "{}"), Era::Modern, Transport::Http).await;
+    for (tools, query, expected) in [
+        (
+            &["read_file", "write_file"][..],
+            "write a file",
+            "a__write_file",
+        ),
+        (&["read_file", "send_mail"], "send a mail", "a__send_mail"),
+        (&["send_mail"], "send a mail", "a__send_mail"),
+        (
+            &["write_file", "send_mail"],
+            "write a file",
+            "a__write_file",
+        ),
+    ] {
+        a.offers_tools(tools);
+        let list = client.request("1", "tools/list", "", "").await;
+        let manifest = format!("a (a__*), {} tools", tools.len());
+        assert!(list.answer.contains(&manifest), "{}", list.answer);
+        let arguments = format!(r#"{{"query":"{query}","limit":1}}"#);
+        assert_eq!(names(&find(&mut client, &arguments).await), [expected]);
+        // The other server's tools are the same.
+        let other = find(&mut client, r#"{"query":"erase","limit":1}"#).await;
+        assert_eq!(names(&other), ["b__delete_file"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tools_with_cut_names_are_found_by_their_own() {
+    let (a, b) = (
+        server(Era::Modern, Transport::Http).await,
+        server(Era::Modern, Transport::Http).await,
+    );
+    let long = "a_server_with_a_name_that_is_longer_than_clients_accept";
+    let config = config(&[a.entry(long), b.entry("b")], "{}").replacen(
+        '{',
+        r#"{"naming":{"safe":true},"#,
+        1,
+    );
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    let found = find(&mut client, r#"{"query":"delete"}"#).await;
+    assert_eq!(names(&found).len(), 2, "{}", found.answer);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn span_and_metrics_name_the_tool_that_ran() {
+    for era in [Era::Legacy, Era::Modern] {
+        let (a, b) = (
+            server(Era::Modern, Transport::Http).await,
+            server(Era::Legacy, Transport::Http).await,
+        );
+        let entries = [a.entry("a"), b.entry("b")];
+        let mut client = Client::start(&config(&entries, "{}"), era, Transport::Http).await;
+        let direct = r#""name":"b__delete_file","arguments":{}"#;
+        let misfit = r#""name":"b__read","arguments":{}"#;
+        for params in [
+            direct,
+            &indirect(&direct.replace("b__", "a__")),
+            &indirect(misfit),
+            &indirect(r#""name":"nope""#),
+        ] {
+            call(&mut client, params).await;
+        }
+        find(&mut client, r#"{"query":"file"}"#).await;
+        let gateway = client.gateway();
+        let metrics = text_at(gateway, "/metrics").await;
+        for tool in ["a__delete_file", "b__delete_file", "b__read", "find_tools"] {
+            let traces = text_at(gateway, &format!("/api/traces?tool={tool}")).await;
+            assert!(traces.contains(&format!("tools/call {tool}")), "{traces}");
+            let label = format!(r#"gen_ai_tool_name="{tool}""#);
+            assert!(metrics.contains(&label), "{tool}: {metrics}");
+        }
+        // There is no tool that the last one could be named after.
+        let unknown = text_at(gateway, "/api/traces?tool=call_tool").await;
+        assert_eq!(unknown.matches("tools/call").count(), 1, "{unknown}");
+        assert!(
+            !metrics.contains("nope") && !metrics.contains(r#""call_tool""#),
+            "{metrics}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn indirect_call_mirrors_arguments_for_its_server() {
+    let a = server(Era::Modern, Transport::Http).await;
+    let tool = r#"{"name":"sql","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
+    a.on("tools/list", a.list("tools", tool));
+    for era in [Era::Legacy, Era::Modern] {
+        let config = config(&[a.entry("a")], "{}");
+        let mut client = Client::start(&config, era, Transport::Http).await;
+        let params = indirect(r#""name":"sql","arguments":{"region":"eu"}"#);
+        let answer = call(&mut client, &params).await;
+        assert!(answer.answer.contains("1E400"), "{}", answer.answer);
+        let received = a.received("tools/call");
+        let received = received.last().unwrap();
+        assert_eq!(received.header("mcp-param-region"), Some("eu"));
+        assert_eq!(received.header("mcp-name"), Some("sql"));
+    }
 }
 
 /// The four pairs of eras.
@@ -658,4 +792,108 @@ impl Searched {
             .filter(|known| known.2.eq_ignore_ascii_case(tool));
         named.map(|known| known.1.clone()).collect()
     }
+}
+
+/// Prints the time of searches and the memory for them at 10,000 tools of 200 servers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures"]
+async fn ten_thousand_tools_are_searched_quickly() {
+    let mut seed = 1_usize;
+    let mut random = |below: usize| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    // A few words are common, and most are rare.
+    let mut text = |words: usize| {
+        let words = (0..words).map(|_| {
+            let most = [40, 2_000, 40_000][random(3)];
+            let mut number = random(most);
+            let mut word = String::new();
+            for _ in 0..4 {
+                word.push(b"bcdfglmnprst"[number % 12] as char);
+                word.push(b"aeio"[number % 4] as char);
+                number /= 12;
+            }
+            word
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let queries: Vec<_> = (0..300).map(|_| text(6)).collect();
+    let mut tools = |new: &str| {
+        let tools = (0..50).map(|at| {
+            let tool = json!({"name": format!("{}_{at}{new}", text(2).replace(' ', "_")), "description": format!("{}. {}", text(10), text(30)),
+                "inputSchema": {"type": "object", "properties": {text(1): {"type": "string", "description": text(10)}, text(1): {"type": "string", "description": text(15)}}}});
+            tool.to_string()
+        });
+        tools.collect::<Vec<_>>().join(",")
+    };
+    let (mut servers, mut entries) = (Vec::new(), Vec::new());
+    for at in 0..200 {
+        let server = Backend::start(Era::Legacy, Transport::Http).await;
+        server.declares(r#"{"tools":{"listChanged":true}}"#);
+        server.serves_get();
+        server.on("tools/list", server.list("tools", &tools("")));
+        entries.push(server.entry(&format!("s{at}")));
+        servers.push(server);
+    }
+    let endpoints = r#""/mcp":{"lean":{}},"/one":{"lean":{},"servers":["s1"]},"/most":{"lean":{},"tools":{"deny":["s2/*"]}}"#;
+    let config = format!(
+        r#"{{"endpoints":{{{endpoints}}},"mcpServers":{{{}}}}}"#,
+        entries.join(",")
+    );
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    // On a busy machine some servers take too long at first.
+    let mut list = client.request("1", "tools/list", "", "").await;
+    while list.answer.contains("dev.fanlight/backends") {
+        list = client.request("1", "tools/list", "", "").await;
+    }
+    let memory = |client: &Client| client.gateway().memory() as f64 / f64::from(1 << 20);
+    let (before, began) = (memory(&client), Instant::now());
+    let search = |query: &str| json!({"query": query}).to_string();
+    find(&mut client, &search("bababa")).await;
+    println!("first search: {:?}", began.elapsed());
+    println!("memory of the index: {:.1} MiB", memory(&client) - before);
+    let mut times = Vec::new();
+    for query in queries {
+        find(&mut client, &search(&query)).await;
+    }
+    let traces = api(client.gateway(), "/api/traces?tool=find_tools&limit=300").await;
+    for trace in traces["traces"].as_array().unwrap() {
+        times.push(trace["durationMs"].as_f64().unwrap());
+    }
+    times.sort_by(f64::total_cmp);
+    println!(
+        "median of {} spans: {:.3} ms",
+        times.len(),
+        times[times.len() / 2]
+    );
+    for path in ["/one", "/most"] {
+        let before = memory(&client);
+        let params = format!(r#""name":"find_tools","arguments":{}"#, search("bababa"));
+        let body = modern_request("1", "tools/call", &params, "");
+        let headers = modern_headers(&body);
+        let headers = headers.iter().map(|(name, value)| (&**name, &**value));
+        let headers: Vec<_> = JSON_HEADERS.into_iter().chain(headers).collect();
+        let mut connection = Connection::open(client.gateway().mcp).await;
+        connection
+            .request("POST", path, &headers, body.as_bytes())
+            .await;
+        assert_eq!(connection.response().await.status, 200);
+        println!(
+            "memory of the view {path}: {:.1} MiB",
+            memory(&client) - before
+        );
+    }
+    let changed = &servers[7];
+    let lists = changed.received("tools/list").len();
+    changed.on("tools/list", changed.list("tools", &tools("zebra")));
+    let stream = changed.stream(0).await;
+    stream.notify("notifications/tools/list_changed", "").await;
+    changed.wait_for("tools/list", lists + 1).await;
+    let began = Instant::now();
+    while names(&find(&mut client, &search("zebra")).await).is_empty() {}
+    println!("a changed list is searchable after {:?}", began.elapsed());
+    println!("memory after that: {:.1} MiB", memory(&client) - before);
 }

@@ -1,7 +1,7 @@
 //! `fanlight lean suggest`: the tools that clients call, from the audit log.
 
 use fanlight_gateway::Gateway;
-use fanlight_gateway::catalogue::ListKind;
+use fanlight_gateway::catalogue::{ListKind, is_of_app};
 use fanlight_protocol::json::estimated_tokens;
 use fanlight_protocol::visible::plain;
 use fanlight_record::ledger::{Calls, calls};
@@ -74,8 +74,6 @@ fn suggestion(endpoint: &str, tools: &List, calls: &Calls) -> Value {
             format!("{}/{}", tool.backend, tool.original),
             tool.visible.bytes().len(),
         );
-        let meta = tool.visible.get("_meta");
-        let is_app = meta.is_some_and(|meta| meta.get("ui").is_some());
         let of_tool = calls.tools.iter().filter(|(_, called)| *called == name);
         let endpoints: Vec<&String> = of_tool.map(|(endpoint, _)| endpoint).collect();
         if endpoints.is_empty() {
@@ -83,7 +81,7 @@ fn suggestion(endpoint: &str, tools: &List, calls: &Calls) -> Value {
         }
         bytes += size;
         match endpoints.iter().any(|at| **at == endpoint) {
-            _ if is_app => {}
+            _ if is_of_app(&tool.visible) => {}
             true => always.push(name),
             false => saved += size,
         }

@@ -112,6 +112,8 @@ pub(crate) struct OptionalFields {
     pub(crate) dropped_events: u32,
     /// The decision of the policy about the request, and which policies decided.
     pub(crate) policy: Option<String>,
+    /// The subject, if it turned out to be another than the message names.
+    pub(crate) subject: Option<Subject>,
     /// The tools that `find_tools` found, or the tool that `call_tool` calls.
     pub(crate) lean_tools: Option<String>,
     /// The parts of a result that were shortened for the client.
@@ -303,8 +305,15 @@ impl Record {
         Some(size)
     }
 
+    /// The subject of the message.
+    pub(crate) fn subject<'a>(&'a self, fields: &'a SpanFields) -> &'a Subject {
+        let optional = fields.optional.as_ref();
+        let found = optional.and_then(|optional| optional.subject.as_ref());
+        found.unwrap_or(&self.start.subject)
+    }
+
     fn size(&self, fields: &SpanFields) -> usize {
-        let name = self.start.subject.text().map_or(0, heap);
+        let name = self.subject(fields).text().map_or(0, heap);
         let method = match &self.start.method {
             Some(Method::Other(name)) => name.len(),
             _ => 0,

@@ -136,7 +136,7 @@ impl Running {
             .find(|one| one.context.span_id().to_string() == span_id)?;
         meant
             .cancel_by_operator()
-            .then(|| meant.name().into_owned())
+            .then(|| meant.name(&meant.fields.lock()).into_owned())
     }
 }
 
@@ -147,11 +147,12 @@ fn runs(request: &Weak<Record>) -> bool {
 }
 
 fn view(request: &Record) -> RunningRequest {
+    let fields = request.fields.lock();
     RunningRequest {
         trace_id: request.trace_id().to_string(),
         span_id: request.context.span_id().to_string(),
-        name: request.name().into_owned(),
-        client: request.fields.lock().client.clone(),
+        name: request.name(&fields).into_owned(),
+        client: fields.client.clone(),
         began: request.start.began.wall(),
         elapsed: request.start.began.elapsed(),
         is_cancelled: request.is_cancelled(),

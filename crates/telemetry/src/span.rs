@@ -21,7 +21,7 @@ use crate::propagation::Propagation;
 use crate::record::{Record, SpanStart};
 use crate::rounds::StateId;
 use crate::stored::{self, SessionId};
-use crate::subject::Verdict;
+use crate::subject::{Target, Verdict};
 use crate::{content, kept, metrics::names, server_spans};
 
 /// The span of a received message (kind SERVER). It lasts from the message's arrival until the last
@@ -159,6 +159,16 @@ impl ServerSpan {
     /// Sets the negotiated revision, once.
     pub fn set_revision(&mut self, revision: Revision) {
         set_revision(self.parent.record(), self.timer.as_mut(), revision);
+    }
+
+    /// Sets the listed tool that the message turned out to call.
+    pub fn set_tool(&mut self, name: &str) {
+        if let Some(timer) = &mut self.timer {
+            timer.set_tool(name);
+        }
+        let tool = || Some(stored::subject(Target::Tool(name)));
+        self.parent
+            .update(|fields| fields.optional().subject = tool());
     }
 
     /// Sets the id of the message's session, once. Only a digest is shown.

@@ -44,7 +44,7 @@ impl Record {
                 Kind::Client => SpanKind::Client,
                 Kind::Internal => SpanKind::Internal,
             },
-            name: self.name(),
+            name: self.name(&fields),
             start_time,
             end_time: start_time + fields.lasted.unwrap_or_default(),
             attributes: self.attributes(&fields),
@@ -78,12 +78,12 @@ impl Record {
 
     /// The name of the span: `{method} {tool or prompt}`, or else the method (conventions for MCP,
     /// Span name). It never contains a URI. A malformed method becomes `_OTHER`.
-    pub(crate) fn name(&self) -> Cow<'static, str> {
+    pub(crate) fn name(&self, fields: &SpanFields) -> Cow<'static, str> {
         let Some(method) = &self.start.method else {
             return self.name_without_method().into();
         };
         let method = method_name(method);
-        match &self.start.subject {
+        match self.subject(fields) {
             Subject::Tool(name) | Subject::Prompt(name) => {
                 [&*method, " ", truncated(name, LONGEST_NAME)]
                     .concat()
@@ -104,7 +104,7 @@ impl Record {
 
     fn attributes(&self, fields: &SpanFields) -> Vec<KeyValue> {
         let mut out = Vec::with_capacity(16);
-        self.describe_message(&mut out);
+        self.describe_message(fields, &mut out);
         if let Some(backend) = &self.start.backend {
             out.extend_from_slice(&backend.shared().attributes);
         }
@@ -197,7 +197,7 @@ impl Record {
         }
     }
 
-    fn describe_message(&self, out: &mut Vec<KeyValue>) {
+    fn describe_message(&self, fields: &SpanFields, out: &mut Vec<KeyValue>) {
         let Some(method) = &self.start.method else {
             return;
         };
@@ -205,7 +205,7 @@ impl Record {
             Some(known) => KeyValue::new(MCP_METHOD_NAME, known),
             None => KeyValue::new(MCP_METHOD_NAME, method.as_str().to_owned()),
         });
-        match &self.start.subject {
+        match self.subject(fields) {
             Subject::None => {}
             Subject::Tool(name) => {
                 out.push(KeyValue::new(GEN_AI_TOOL_NAME, name.to_string()));
@@ -327,7 +327,9 @@ mod tests {
     use crate::subject::Target;
 
     fn name(method: Method, target: Target<'_>) -> String {
-        record_of(method, target).name().into_owned()
+        let record = record_of(method, target);
+        let fields = record.fields.lock();
+        record.name(&fields).into_owned()
     }
 
     #[test]

@@ -35,4 +35,12 @@ async function open(client, name, id) {
   return uri;
 }
 
-window.host = { connect, open };
+/** The names of the tools that are listed, and of those that a search finds. */
+async function listAndFind(url, era, query) {
+  const client = await connect(url, era);
+  const { tools } = await client.listTools();
+  const { structuredContent } = await client.callTool({ name: "find_tools", arguments: { query } });
+  return [tools, structuredContent.tools].map((some) => some.map(({ name }) => name));
+}
+
+window.host = { connect, open, listAndFind };

@@ -32,16 +32,16 @@ const bundle = async (file) => {
 const page = (body, script) => `<!DOCTYPE html><meta charset="utf-8"><body>${body}<script type="module">${script}</script></body>`;
 const button = (tool) => `<button data-tool="${tool}">${tool}</button>`;
 
-async function startFanlight(folder, origin) {
+async function startFanlight(folder, origin, endpoint) {
   const app = path.join(folder, "app.html");
   const buttons = ["refresh", ...NAMES.map((name) => `count_${name}`)].map(button).join("");
   const body = `<h1>NAME_OF_THE_SERVER</h1><p id="result"></p>${buttons}<p id="answer"></p>`;
   writeFileSync(app, page(body, await bundle("app.mjs")));
   const entry = (name) => [name, { command: process.execPath, args: [path.join(HERE, "server.mjs"), name, app] }];
-  const config = path.join(folder, "mcp.json");
+  const config = path.join(mkdtempSync(path.join(folder, "config-")), "mcp.json");
   // The host's page has another port, so its origin must be allowed.
   const allowedOrigins = [origin];
-  writeFileSync(config, JSON.stringify({ mcpServers: Object.fromEntries(NAMES.map(entry)), allowedOrigins }));
+  writeFileSync(config, JSON.stringify({ mcpServers: Object.fromEntries(NAMES.map(entry)), allowedOrigins, endpoints: { "/mcp": endpoint } }));
   const child = spawn(BINARY, ["run", "--config", config, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"], { stdio: ["ignore", "pipe", "inherit"] });
   const ended = new Promise((resolve) => child.once("exit", resolve));
   const stop = async () => {
@@ -133,36 +133,31 @@ const checks = {
   },
 };
 
+const leanChecks = {
+  async "the list has the tools with apps and Fanlight's own, and a search finds both servers' tools"(tab, fanlight, era) {
+    const { url } = fanlight.shared;
+    const [listed, found] = await tab.evaluate(({ url, era }) => window.host.listAndFind(url, era, "show the board"), { url, era });
+    assert.deepEqual(listed.slice(-2), ["find_tools", "call_tool"]);
+    for (const name of NAMES) for (const names of [listed, found]) assert.ok(names.includes(`${name}__show`), names.join());
+  },
+};
+
 const folder = mkdtempSync(path.join(tmpdir(), "fanlight-apps-"));
 const running = [];
-const start = async () => {
-  const fanlight = await startFanlight(folder, host.origin);
+const starting = (endpoint) => async () => {
+  const fanlight = await startFanlight(folder, host.origin, endpoint);
   running.push(fanlight);
   return fanlight;
 };
+// A lean list has the tools with apps, and so do the hosts that show them.
+const KINDS = [["full", {}], ["lean", { lean: {} }]];
 let [done, failed] = [0, 0];
 const host = await servePage();
 const browser = await chromium.launch({ executablePath: findChromium(), args: ["--no-sandbox"] });
 try {
-  const fanlight = { shared: await start(), fresh: start };
-  for (const era of ["legacy", "modern"]) {
-    for (const [name, check] of Object.entries(checks)) {
-      const tab = await browser.newPage();
-      const problems = [];
-      tab.on("pageerror", (error) => problems.push(error.message));
-      try {
-        await tab.goto(host.url);
-        await check(tab, fanlight, era);
-        assert.deepEqual(problems, []);
-        done += 1;
-        console.log(`ok      ${era.padEnd(6)} ${name}`);
-      } catch (error) {
-        failed += 1;
-        console.log(`FAILED  ${era.padEnd(6)} ${name}\n${error.stack}\n${problems.join("\n")}`);
-      } finally {
-        await tab.close();
-      }
-    }
+  for (const [kind, endpoint] of KINDS) {
+    const start = starting(endpoint);
+    await checkAll(kind, { shared: await start(), fresh: start });
   }
 } finally {
   await browser.close();
@@ -172,3 +167,25 @@ try {
 }
 console.log(`${done} passed, ${failed} failed`);
 process.exitCode = failed === 0 && done > 0 ? 0 : 1;
+
+async function checkAll(kind, fanlight) {
+  for (const era of ["legacy", "modern"]) {
+    for (const [name, check] of Object.entries({ ...checks, ...(kind === "lean" ? leanChecks : {}) })) {
+      const tab = await browser.newPage();
+      const problems = [];
+      tab.on("pageerror", (error) => problems.push(error.message));
+      try {
+        await tab.goto(host.url);
+        await check(tab, fanlight, era);
+        assert.deepEqual(problems, []);
+        done += 1;
+        console.log(`ok      ${kind} ${era.padEnd(6)} ${name}`);
+      } catch (error) {
+        failed += 1;
+        console.log(`FAILED  ${kind} ${era.padEnd(6)} ${name}\n${error.stack}\n${problems.join("\n")}`);
+      } finally {
+        await tab.close();
+      }
+    }
+  }
+}

@@ -82,7 +82,7 @@ async function checkMerged(checks, transport, { members }, clients, direct, targ
   }
 }
 
-const eras = (server, client) => ({
+export const eras = (server, client) => ({
   clientEra: client.era,
   crossEra: client.era !== (server.modern ? 'modern' : 'legacy'),
 });
@@ -131,12 +131,12 @@ function addressesIn(log) {
 }
 
 /** Writes a configuration with these servers; returns its path, and what the file would be with others. */
-export function writeConfig(work, name, members) {
+export function writeConfig(work, name, members, more = {}) {
   const folder = path.join(work, 'config', name);
   mkdirSync(folder, { recursive: true });
   const file = path.join(folder, 'mcp.json');
   const configOf = (servers) =>
-    JSON.stringify({ mcpServers: Object.fromEntries(servers.map((server) => [server.name, server.config])) }, null, 2);
+    JSON.stringify({ ...more, mcpServers: Object.fromEntries(servers.map((server) => [server.name, server.config])) }, null, 2);
   writeFileSync(file, configOf(members));
   return { file, configOf };
 }

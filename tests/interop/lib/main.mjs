@@ -7,6 +7,7 @@ import { Checks } from './checks.mjs';
 import { askDirectly, CLIENTS, clientWithTasks, eraFaceToFace, isLegacyTwinOf } from './clients.mjs';
 import { checkThroughFanlight } from './fanlight.mjs';
 import { install } from './install.mjs';
+import { checkLean } from './lean.mjs';
 import { freePort, isListening, start, stopAll, tellOfEnd, waitUntilReady } from './processes.mjs';
 import { checkMocks, checkRecordings } from './recordings.mjs';
 import { checkReloads } from './reload.mjs';
@@ -79,6 +80,7 @@ async function main() {
   }
   await checkThroughFanlight(checks, selection, direct, { binary: fanlight, work, httpOnly: options.replicas });
   if (!options.replicas) {
+    await checkLean(checks, selection, direct, { binary: fanlight, work });
     await checkMocks(checks, selection, { binary: fanlight, work, renew: () => {} });
     await checkResults(checks, selection, { binary: fanlight, work, fixture });
   }

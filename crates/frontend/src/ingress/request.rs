@@ -387,7 +387,9 @@ impl<T: Transport> Receiving<'_, T> {
             params: request.params.clone(),
             context: Arc::new(context),
         };
-        self.core.resolve(unresolved, detail).await
+        let operation = self.core.resolve(unresolved, detail).await;
+        name_tool(span, &operation);
+        operation
     }
 
     /// Finds the suspended call that the request has input for, if any.
@@ -510,16 +512,14 @@ impl<T: Transport> Receiving<'_, T> {
             ..context
         };
         let detail = self.detail(&method);
-        self.core
-            .resolve(
-                Unresolved {
-                    method,
-                    params: request.params.take(),
-                    context: Arc::new(context),
-                },
-                detail,
-            )
-            .await
+        let unresolved = Unresolved {
+            method,
+            params: request.params.take(),
+            context: Arc::new(context),
+        };
+        let operation = self.core.resolve(unresolved, detail).await;
+        name_tool(span, &operation);
+        operation
     }
 
     fn legacy_call(
@@ -780,6 +780,13 @@ impl Ingress {
             address: origin.facts.client_address(),
             ..context
         }
+    }
+}
+
+/// Gives the span the tool that a call is about, which `call_tool` may have called.
+fn name_tool(span: &mut ServerSpan, operation: &Operation) {
+    if let Some(name) = operation.lean_tool() {
+        span.set_tool(&name);
     }
 }
 

@@ -3,15 +3,16 @@
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use fanlight_canonical::rights::ItemFilter;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder, estimated_tokens};
+use fanlight_protocol::json::{ArrayBuilder, estimated_tokens};
 use fanlight_protocol::visible::escaped;
 
 use super::pages::Pages;
 use super::shown::{LeanGroup, LeanList, Shown};
 use super::snapshot::Entry;
 use super::view::ListView;
-use crate::search::{SearchScope, WordMatch};
+use crate::search::{SearchIndex, SearchScope, WordMatch};
 use crate::topology::LeanRules;
 
 /// The names of Fanlight's tools, without a prefix.
@@ -22,6 +23,9 @@ pub(crate) const OWN_PREFIX: &str = "fanlight__";
 const MANIFEST: (usize, usize) = (3, 1024);
 /// How many names of tools the manifest gives of each group.
 const EXAMPLES: usize = 3;
+
+/// A tool that a search found, with its score and its position in the whole list.
+type Scored<'a> = (&'a Entry, f32, u32);
 
 /// A tool that a search found, for operators.
 #[derive(Clone, Debug)]
@@ -46,31 +50,29 @@ impl LeanList {
         if rules.max.is_some_and(|max| estimated_tokens(size) <= max) {
             return None;
         }
-        let is_always = |entry: &Entry| {
-            let original = entry.own_name();
-            let is_named = |name: &str| rules.always.permits(list.backend_of(entry), name);
-            entry.shows_app || original.is_some_and(|name| is_named(&name))
-        };
+        let is_always =
+            |entry: &Entry| is_of_app(&entry.visible) || permits(list, &rules.always, entry);
         let groups = groups(list, shown, rules);
-        let names = own_names(list);
+        let prefix = own_prefix(list, &OWN_TOOLS);
+        let names = OWN_TOOLS.map(|name| format!("{prefix}{name}"));
         let most = MANIFEST.1.max(size * MANIFEST.0 / 100);
-        let (examples, manifest) = fit_manifest(list, &groups, most);
+        let manifest = fit_manifest(list, &groups, most);
         let own = own_tools(&names, &manifest);
         Some(Self {
             listed: Arc::new(shown.filter(list, own.to_vec(), is_always)),
-            names,
             own,
             groups,
-            examples,
-            scope: OnceLock::new(),
         })
     }
 
     /// The tool of Fanlight that has this name for clients: its name without a prefix, and its schema.
     pub(crate) fn own_tool(&self, name: &Json) -> Option<(&'static str, Json)> {
-        let at = self.names.iter().position(|own| name.is_str(own))?;
-        let own = OWN_TOOLS.get(at)?;
-        Some((own, self.own.get(at)?.get("inputSchema")?))
+        let is_it = |(_, tool): &(_, &Json)| {
+            let own = tool.text_at("name");
+            own.is_some_and(|own| name.is_str(&own))
+        };
+        let (own, tool) = OWN_TOOLS.into_iter().zip(&self.own).find(is_it)?;
+        Some((own, tool.get("inputSchema")?))
     }
 
     /// The group with this name.
@@ -83,24 +85,11 @@ impl LeanList {
         self.groups.iter().map(|group| &*group.name)
     }
 
-    /// The groups, each with its number of tools and some of their names.
-    pub(crate) fn manifest(&self, list: &ListView) -> Json {
+    /// The groups, each described as in the manifest.
+    pub(crate) fn describe_groups(&self, list: &ListView) -> Json {
         let mut all = ArrayBuilder::default();
         for group in &self.groups {
-            let mut examples = ArrayBuilder::default();
-            for name in group.examples(list).take(self.examples) {
-                examples.push(&Json::string(&name));
-            }
-            let mut object = ObjectBuilder::new();
-            object.string("group", &group.name);
-            if !group.prefix.is_empty() {
-                object.string("prefix", &group.prefix);
-            }
-            let count = i64::try_from(group.tools.len()).unwrap_or(i64::MAX);
-            object
-                .integer("tools", count)
-                .member("examples", &examples.finish());
-            all.push(&object.finish());
+            all.push(&Json::string(&group.describe(list, EXAMPLES)));
         }
         all.finish()
     }
@@ -115,40 +104,18 @@ impl LeanList {
         limit: usize,
         is_offered: impl Fn(&Entry) -> bool,
     ) -> (Vec<&'a Entry>, usize) {
-        let of_group: Option<Vec<u32>> = group.map(|group| {
-            let mut tools = group.tools.clone();
-            tools.sort_unstable();
-            tools
-        });
-        let is_in = |tool: u32| {
-            let of_group = of_group.as_ref();
-            of_group.is_none_or(|tools| tools.binary_search(&tool).is_ok())
-        };
-        let matching: Vec<(u32, f32)> = match query {
-            Some(query) => {
-                let (index, scope) = (list.whole().search_index(), self.scope(list));
-                index.search(scope, query)
-            }
-            None => list.positions().map(|tool| (tool, 0.0)).collect(),
-        };
-        let matching = matching.into_iter().filter(|(tool, _)| is_in(*tool));
-        let found = matching.filter_map(|(tool, score)| {
-            let entry = list.whole().entries.get(tool as usize)?;
-            is_offered(entry).then_some((entry, score))
-        });
-        best(found.collect(), limit)
-    }
-
-    fn scope(&self, list: &ListView) -> &SearchScope {
-        self.scope
-            .get_or_init(|| SearchScope::new(list.whole().search_index(), list.positions()))
+        let is_in = |tool: u32| group.is_none_or(|group| group.tools.binary_search(&tool).is_ok());
+        let mut found = list.search(query);
+        found.retain(|(entry, _, tool)| is_in(*tool) && is_offered(entry));
+        let (found, more) = best(found, limit);
+        (found.into_iter().map(|(entry, ..)| entry).collect(), more)
     }
 }
 
 /// The best `limit` entries in order, and the number of others. Equally good ones are in the order of
 /// their names.
-fn best(mut found: Vec<(&Entry, f32)>, limit: usize) -> (Vec<&Entry>, usize) {
-    let by_score = |one: &(&Entry, f32), other: &(&Entry, f32)| -> Ordering {
+fn best(mut found: Vec<Scored<'_>>, limit: usize) -> (Vec<Scored<'_>>, usize) {
+    let by_score = |one: &Scored<'_>, other: &Scored<'_>| -> Ordering {
         let name = |entry: &Entry| entry.key.as_ref().map(|key| key.bytes().clone());
         let by_name = || name(one.0).cmp(&name(other.0));
         other.1.total_cmp(&one.1).then_with(by_name)
@@ -159,43 +126,66 @@ fn best(mut found: Vec<(&Entry, f32)>, limit: usize) -> (Vec<&Entry>, usize) {
         found.truncate(limit);
     }
     found.sort_unstable_by(by_score);
-    (found.into_iter().map(|(entry, _)| entry).collect(), more)
+    (found, more)
 }
 
 impl LeanGroup {
-    /// The names of its tools, without the prefix.
-    fn examples<'a>(&'a self, list: &'a ListView) -> impl Iterator<Item = String> + 'a {
-        self.tools.iter().filter_map(|tool| {
+    /// Its name, its tools' prefix, their number, and some of their names.
+    fn describe(&self, list: &ListView, examples: usize) -> String {
+        let (name, prefix) = (escaped(&self.name), escaped(&self.prefix));
+        let prefix = match &*prefix {
+            "" => String::new(),
+            prefix => format!(" ({prefix}*)"),
+        };
+        let names = self.tools.iter().filter_map(|tool| {
             let name = list.whole().entries.get(*tool as usize)?.name()?;
             let short = name.strip_prefix(&*self.prefix);
             Some(short.map_or(name.clone(), str::to_owned))
-        })
+        });
+        let names: Vec<_> = names.take(examples).collect();
+        let names = escaped(&names.join(", ")).into_owned();
+        let colon = if names.is_empty() { "" } else { ": " };
+        format!("{name}{prefix}, {} tools{colon}{names}", self.tools.len())
     }
+}
+
+/// Whether a tool belongs to an app, so that lean lists have it (MCP Apps 2026-01-26, Resource
+/// Discovery).
+pub fn is_of_app(tool: &Json) -> bool {
+    let meta = tool.get("_meta");
+    meta.is_some_and(|meta| meta.get("ui").or(meta.get("ui/resourceUri")).is_some())
+}
+
+/// Whether the patterns permit a tool, by its server and own name.
+fn permits(list: &ListView, patterns: &ItemFilter, tool: &Entry) -> bool {
+    let name = tool.own_name();
+    name.is_some_and(|name| patterns.permits(list.backend_of(tool), &name))
 }
 
 /// The configured groups and the servers of a list, without those that have no tool in it.
 fn groups(list: &ListView, shown: &Shown, rules: &LeanRules) -> Vec<LeanGroup> {
     let configured = rules.groups.iter().map(|(name, filter)| {
-        let permits = |tool: &u32| {
+        let is_in = |tool: &u32| {
             let entry = list.whole().entries.get(*tool as usize);
-            entry.is_some_and(|entry| {
-                let original = entry.own_name();
-                original.is_some_and(|name| filter.permits(list.backend_of(entry), &name))
-            })
+            entry.is_some_and(|entry| permits(list, filter, entry))
         };
         LeanGroup {
             name: name.clone(),
             prefix: String::new(),
-            tools: shown.positions.iter().copied().filter(permits).collect(),
+            tools: shown.positions.iter().copied().filter(is_in).collect(),
         }
     });
     let servers = list.parts().filter_map(|(part, range)| {
         let tools = shown.positions.get(range)?.to_vec();
-        let first = list.whole().entries.get(*tools.first()? as usize)?;
-        let (key, original) = (first.name()?, first.own_name()?);
+        // Some names have no prefix, because the configuration gives or cuts them.
+        let mut prefixes = tools.iter().filter_map(|tool| {
+            let entry = list.whole().entries.get(*tool as usize)?;
+            let (key, original) = (entry.name()?, entry.own_name()?);
+            Some(key.strip_suffix(&original)?.to_owned())
+        });
         Some(LeanGroup {
             name: part.contribution.backend.clone(),
-            prefix: key.strip_suffix(&original).unwrap_or_default().to_owned(),
+            prefix: prefixes.next().unwrap_or_default(),
             tools,
         })
     });
@@ -203,49 +193,29 @@ fn groups(list: &ListView, shown: &Shown, rules: &LeanRules) -> Vec<LeanGroup> {
     all.filter(|group| !group.tools.is_empty()).collect()
 }
 
-/// The manifest with as many names of tools as `most` bytes permit, and that number.
-fn fit_manifest(list: &ListView, groups: &[LeanGroup], most: usize) -> (usize, String) {
-    let line = |group: &LeanGroup, examples: usize| {
-        let (name, prefix) = (escaped(&group.name), escaped(&group.prefix));
-        let prefix = match &*prefix {
-            "" => String::new(),
-            prefix => format!(" ({prefix}*)"),
-        };
-        let names: Vec<_> = group.examples(list).take(examples).collect();
-        let names = escaped(&names.join(", ")).into_owned();
-        let colon = if names.is_empty() { "" } else { ": " };
-        format!(
-            "\n- {name}{prefix}, {} tools{colon}{names}",
-            group.tools.len()
-        )
-    };
-    let with =
-        |examples: usize| -> String { groups.iter().map(|group| line(group, examples)).collect() };
-    let fitting = (0..=EXAMPLES)
-        .rev()
-        .map(|examples| (examples, with(examples)));
-    if let Some(found) = { fitting }.find(|(_, text)| written(text) <= most) {
-        return found;
+/// The manifest with as many names of tools as `most` bytes permit.
+fn fit_manifest(list: &ListView, groups: &[LeanGroup], most: usize) -> String {
+    let line = |group: &LeanGroup, examples| format!("\n- {}", group.describe(list, examples));
+    for examples in (0..=EXAMPLES).rev() {
+        let text: String = groups.iter().map(|group| line(group, examples)).collect();
+        if written(&text) <= most {
+            return text;
+        }
     }
     let mut text = String::new();
     for (at, group) in groups.iter().enumerate() {
         let (line, rest) = (line(group, 0), format!("\n- {} more", groups.len() - at));
         if written(&text) + written(&line) + written(&rest) > most {
-            return (0, text + &rest);
+            return text + &rest;
         }
         text += &line;
     }
-    (0, text)
+    text
 }
 
 /// The bytes of a text in JSON.
 fn written(text: &str) -> usize {
     Json::string(text).bytes().len() - 2
-}
-
-fn own_names(list: &ListView) -> [String; 2] {
-    let prefix = own_prefix(list, &OWN_TOOLS);
-    OWN_TOOLS.map(|name| format!("{prefix}{name}"))
 }
 
 /// The name for clients of a tool of Fanlight.
@@ -265,15 +235,10 @@ fn own_prefix(list: &ListView, names: &[&str]) -> String {
 
 /// The definition of a tool of Fanlight; `rest` has its other members.
 pub(crate) fn own_tool(name: &str, title: &str, description: &str, rest: &'static str) -> Json {
-    let mut tool = ObjectBuilder::new();
-    tool.string("name", name)
-        .string("title", title)
-        .string("description", description);
-    let rest = Json::literal(rest);
-    for member in rest.members() {
-        tool.raw_member(&rest.slice(member.key), &rest.slice(member.value));
-    }
-    tool.finish()
+    Json::literal(rest)
+        .with_member("name", &Json::string(name))
+        .with_member("title", &Json::string(title))
+        .with_member("description", &Json::string(description))
 }
 
 /// The definitions of Fanlight's tools.
@@ -347,17 +312,9 @@ impl ListView {
 
     /// The best `most` tools for `query`, with the reasons; for operators.
     pub fn find_tools(&self, query: &str, most: usize) -> Vec<FoundTool> {
-        let index = self.whole().search_index();
-        let scope = SearchScope::new(index, self.positions());
-        let mut found = index.search(&scope, query);
-        let name = |tool: u32| self.whole().entries.get(tool as usize)?.name();
-        found.sort_by(|one, other| {
-            let by_name = || name(one.0).cmp(&name(other.0));
-            other.1.total_cmp(&one.1).then_with(by_name)
-        });
-        let found = found.into_iter().take(most);
-        let described = found.filter_map(|(tool, score)| {
-            let entry = self.whole().entries.get(tool as usize)?;
+        let (index, scope) = self.searched();
+        let (found, _) = best(self.search(Some(query)), most);
+        let described = found.into_iter().filter_map(|(entry, score, tool)| {
             Some(FoundTool {
                 name: entry.name()?,
                 server: self.backend_of(entry).to_owned(),
@@ -366,5 +323,26 @@ impl ListView {
             })
         });
         described.collect()
+    }
+
+    /// The visible tools that match `query`; without one, all.
+    fn search(&self, query: Option<&str>) -> Vec<Scored<'_>> {
+        let found = match query {
+            Some(query) => {
+                let (index, scope) = self.searched();
+                index.search(&scope, query)
+            }
+            None => self.positions().map(|tool| (tool, 0.0)).collect(),
+        };
+        let scored = found.into_iter().filter_map(|(tool, score)| {
+            let entry = self.whole().entries.get(tool as usize)?;
+            Some((entry, score, tool))
+        });
+        scored.collect()
+    }
+
+    fn searched(&self) -> (&SearchIndex, SearchScope) {
+        let index = self.whole().search_index();
+        (index, SearchScope::new(index, self.positions()))
     }
 }

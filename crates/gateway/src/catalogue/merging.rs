@@ -141,6 +141,7 @@ impl Snapshot {
                 backend,
                 entries: start..snapshot.entries.len(),
                 contribution,
+                words: OnceLock::new(),
             });
         }
         let collisions = view::collisions_json(Some(kind), &snapshot.collisions);
@@ -243,7 +244,7 @@ impl Snapshot {
             None => (range, element),
         };
         let (key, mut rewritten) = match kind.is_named() {
-            true => naming.rewritten(&original).into_parts(),
+            true => naming.rewritten(&original),
             false => (original.clone(), Rewritten::NONE),
         };
         if name

@@ -47,7 +47,7 @@ use tokio::time::Instant;
 
 pub use crate::search::WordMatch;
 pub(crate) use describe::{all as describe_all, as_shown, describe_only};
-pub use lean::FoundTool;
+pub use lean::{FoundTool, is_of_app};
 pub(crate) use lean::{OWN_PREFIX, OWN_TOOLS, own_name, own_tool};
 pub(crate) use load::{answered, cut_off};
 pub(crate) use serving::Served;

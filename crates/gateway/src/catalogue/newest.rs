@@ -107,6 +107,9 @@ impl Catalogue {
             return self.with(|state| state.newest_of(topology).cloned());
         };
         let mut snapshot = Snapshot::new(self.kind, parts, topology, &claiming);
+        if let Some(previous) = self.with(|state| state.snapshots.front().cloned()) {
+            snapshot.keep_words(&previous);
+        }
         if let Some(own) = &self.own {
             snapshot.reader = Some(own.reader.clone());
             let mut reserved = self.reserve();

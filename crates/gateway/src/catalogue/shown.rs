@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 
 use super::pages::Pages;
 use crate::merge::Merged;
-use crate::search::SearchScope;
 
 /// The visible part of one snapshot.
 #[derive(Debug)]
@@ -34,14 +33,9 @@ pub(super) struct Shown {
 #[derive(Debug)]
 pub(crate) struct LeanList {
     pub(super) listed: Arc<Shown>,
-    /// The names of `find_tools` and `call_tool`.
-    pub(super) names: [String; 2],
-    /// The definitions of both.
+    /// The definitions of `find_tools` and `call_tool`.
     pub(super) own: [Json; 2],
     pub(super) groups: Vec<LeanGroup>,
-    /// The names of tools that the manifest gives of each group.
-    pub(super) examples: usize,
-    pub(super) scope: OnceLock<SearchScope>,
 }
 
 /// Tools that are found together: a server's, or a configured group's.
@@ -50,7 +44,7 @@ pub(crate) struct LeanGroup {
     pub(super) name: String,
     /// The beginning of all its tools' names; empty for a configured group.
     pub(super) prefix: String,
-    /// The positions of its tools in the whole list.
+    /// The positions of its tools in the whole list, ascending.
     pub(super) tools: Vec<u32>,
 }
 

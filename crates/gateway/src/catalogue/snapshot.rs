@@ -16,7 +16,7 @@ use super::pages::Pages;
 use super::shown::{Collision, Shown, ShownByRights};
 use super::uri_template::UriTemplate;
 use crate::merge::{Contribution, Merged};
-use crate::search::{SearchIndex, ToolText};
+use crate::search::{SearchIndex, ToolText, ToolWords};
 use crate::topology::{BackendId, Endpoints, Reader, ToolRewriting};
 
 /// The memory of an entry's index records, in bytes.
@@ -65,7 +65,7 @@ pub(crate) struct Snapshot {
     pub(super) views: Box<[OnceLock<Arc<Shown>>]>,
     /// The part that clients are shown under a policy, by their rights.
     pub(super) shown_by_rights: ShownByRights,
-    /// The words of the tools, once a client has searched.
+    /// The index of the tools, once a client has searched.
     pub(super) search: OnceLock<SearchIndex>,
     /// The endpoints whose rules `views` follows.
     pub(super) endpoints: Option<Arc<Endpoints>>,
@@ -78,6 +78,8 @@ pub(super) struct Part {
     /// The range of its entries.
     pub(super) entries: Range<usize>,
     pub(super) contribution: Contribution,
+    /// The words of its tools, once a client has searched.
+    pub(super) words: OnceLock<Arc<ToolWords>>,
 }
 
 /// One entry of a merged list.
@@ -110,16 +112,30 @@ impl Snapshot {
 
     /// The index of its tools for searches.
     pub(super) fn search_index(&self) -> &SearchIndex {
-        self.search.get_or_init(|| {
-            let parts = (0..).zip(&self.parts);
-            SearchIndex::new(parts.flat_map(|(number, part)| {
-                let tools = self.entries.get(part.entries.clone()).unwrap_or_default();
-                let server = &*part.contribution.backend;
-                tools.iter().map(move |tool| {
-                    ToolText::new(number, server, &tool.searched_name(), &tool.visible)
-                })
-            }))
-        })
+        let words = |part: &Part| {
+            let texts = part.of(&self.entries).iter().map(|tool| {
+                let server = &part.contribution.backend;
+                ToolText::new(server, &tool.searched_name(), &tool.visible)
+            });
+            let words = part.words.get_or_init(|| Arc::new(ToolWords::new(texts)));
+            Arc::clone(words)
+        };
+        self.search
+            .get_or_init(|| SearchIndex::new(self.parts.iter().map(words)))
+    }
+
+    /// Takes over the words of the servers whose tools are as in `previous`.
+    pub(super) fn keep_words(&mut self, previous: &Self) {
+        for part in &mut self.parts {
+            let server = &part.contribution.backend;
+            let mut others = previous.parts.iter();
+            let last = others.find(|other| other.contribution.backend == *server);
+            if let Some(last) = last
+                && are_same(part.of(&self.entries), last.of(&previous.entries))
+            {
+                part.words = last.words.clone();
+            }
+        }
     }
 
     /// The memory of its entries in bytes: text, record and indexes.
@@ -224,11 +240,8 @@ impl Snapshot {
                 .collect()
         };
         self.rest == other.rest
-            && self.entries.len() == other.entries.len()
             && places(self) == places(other)
-            && self.entries.iter().zip(&other.entries).all(|(a, b)| {
-                a.visible == b.visible && a.original == b.original && a.needs == b.needs
-            })
+            && are_same(&self.entries, &other.entries)
     }
 
     /// Logs the snapshot's faults that `previous` did not have.
@@ -318,14 +331,29 @@ impl Entry {
         self.original.as_ref()?.to_str()
     }
 
-    /// The name by which searches find it: the server's own, or the one that the configuration gives.
+    /// The names by which searches find it: the server's own, and one that the configuration gives.
     fn searched_name(&self) -> String {
         let original = self.own_name().unwrap_or_default();
         match self.name().filter(|key| !key.ends_with(&original)) {
-            Some(renamed) => renamed,
+            Some(renamed) => format!("{original} {renamed}"),
             None => original,
         }
     }
+}
+
+impl Part {
+    /// Its part of the entries of its snapshot.
+    fn of<'a>(&self, entries: &'a [Entry]) -> &'a [Entry] {
+        entries.get(self.entries.clone()).unwrap_or_default()
+    }
+}
+
+/// Whether clients would get the same texts from both.
+fn are_same(some: &[Entry], others: &[Entry]) -> bool {
+    let mut pairs = some.iter().zip(others);
+    some.len() == others.len()
+        && pairs
+            .all(|(a, b)| a.visible == b.visible && a.original == b.original && a.needs == b.needs)
 }
 
 /// Lists some of `collisions` with the servers that claim them.

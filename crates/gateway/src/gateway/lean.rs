@@ -146,7 +146,7 @@ fn find(lean: &LeanList, list: &ListView, operation: &Operation, arguments: &Jso
         .member("tools", &tools)
         .integer("more", i64::try_from(found.1).unwrap_or(i64::MAX));
     if found.0.is_empty() {
-        result.member("groups", &lean.manifest(list));
+        result.member("groups", &lean.describe_groups(list));
     }
     if wanted > most {
         result.string("note", &format!("limit is at most {most}"));
@@ -173,10 +173,7 @@ fn definitions(found: &[&Entry], operation: &Operation, context: &CallContext) -
 }
 
 fn names(found: &[&Entry]) -> String {
-    let names = found.iter().filter_map(|tool| {
-        let name = tool.key.as_ref()?.as_str()?;
-        Some(name.into_owned())
-    });
+    let names = found.iter().filter_map(|tool| tool.name());
     names.collect::<Vec<_>>().join(", ")
 }
 

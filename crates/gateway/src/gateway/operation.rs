@@ -135,7 +135,8 @@ impl Gateway {
             detail == Detail::Tool || is_governed || operation.view.topology().has_approvals();
         // The server may have its own bounds for results.
         let is_server_needed = has_results && operation.view.results(None).is_none();
-        let needs_tool = needs_tool || operation.is_indirect || is_server_needed;
+        // Lean lists leave tools out, whose names still belong in metrics.
+        let needs_tool = needs_tool || is_server_needed || operation.view.lean().is_some();
         if needs_tool && operation.request.method == Method::CallTool {
             self.find_tool(&mut operation).await;
         }
@@ -601,6 +602,13 @@ fn is_trace(meta: &Json, member: &Member) -> bool {
 }
 
 impl Operation {
+    /// The listed tool of a call at an endpoint with lean lists, by the client's name.
+    pub fn lean_tool(&self) -> Option<Cow<'_, str>> {
+        let is_lean = self.view.lean().is_some() && self.request.method == Method::CallTool;
+        let is_listed = self.listed.is_some() || self.own.is_some();
+        self.shown_name().filter(|_| is_lean && is_listed)
+    }
+
     /// The client's context, with its identity.
     pub fn context(&self) -> &Arc<CallContext> {
         &self.request.context

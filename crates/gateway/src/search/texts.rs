@@ -11,8 +11,8 @@ use super::ToolText;
 const INDEXED: (usize, usize, usize) = (16 << 10, 12, 20);
 
 impl ToolText<'static> {
-    /// The texts of the tool with this name and definition, of the server with this number and name.
-    pub(crate) fn new(number: u32, server: &str, name: &str, tool: &Json) -> Self {
+    /// The texts of the tool with this name and definition, of the server with this name.
+    pub(crate) fn new(server: &str, name: &str, tool: &Json) -> Self {
         let text = |member: &str| {
             let text = tool.peek(member).and_then(|text| text.as_str());
             text.unwrap_or_default().into_owned()
@@ -33,10 +33,7 @@ impl ToolText<'static> {
             texts,
             server.into(),
         ];
-        Self {
-            server: number,
-            fields: fields.map(Cow::Owned),
-        }
+        Self(fields.map(Cow::Owned))
     }
 }
 

@@ -141,7 +141,11 @@ pub(super) fn for_each_word(text: &str, mut each: impl FnMut(&str)) {
             if begins {
                 end(&mut word);
             }
-            word.extend(c.to_lowercase());
+            match c.is_ascii() {
+                // Most words are, and the general way takes several times as long.
+                true => word.push(c.to_ascii_lowercase()),
+                false => word.extend(c.to_lowercase()),
+            }
         } else if matches!(c, '\'' | '\u{2019}') && next == Some('s') {
             chars.next();
         } else {

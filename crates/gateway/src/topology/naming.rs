@@ -67,20 +67,6 @@ struct Renames {
     by_new: HashMap<String, String>,
 }
 
-/// The name of a tool or prompt for clients.
-pub(crate) struct VisibleName {
-    /// The name as a JSON string.
-    pub(crate) key: Json,
-    /// Marks a name that the configuration has changed by more than a prefix.
-    pub(crate) rewritten: Rewritten,
-}
-
-impl VisibleName {
-    pub(crate) fn into_parts(self) -> (Json, Rewritten) {
-        (self.key, self.rewritten)
-    }
-}
-
 /// The namings of servers, which are given by name and configured prefix, in the same order.
 pub fn namings(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<Naming> {
     let mut labels: Vec<String> = Vec::with_capacity(backends.len());
@@ -187,12 +173,12 @@ impl Naming {
 
     /// The clients' name for the server's `original`. Both are JSON strings; escapes are kept.
     pub fn visible(&self, original: &Json) -> Json {
-        self.rewritten(original).key
+        self.rewritten(original).0
     }
 
     /// The clients' name for the server's `original`, and whether the configuration changed it.
     /// Escapes are kept.
-    pub(crate) fn rewritten(&self, original: &Json) -> VisibleName {
+    pub(crate) fn rewritten(&self, original: &Json) -> (Json, Rewritten) {
         let new = if self.renames_any() {
             original
                 .as_str()
@@ -209,10 +195,9 @@ impl Naming {
                 .zip(original.as_str())
                 .and_then(|(whole, original)| form.replaced(&whole, &self.server, &original)),
         };
-        VisibleName {
-            rewritten: Rewritten::NAME.when(new.is_some() || replaced.is_some()),
-            key: replaced.map_or(whole, |name| Json::string(&name)),
-        }
+        let is_rewritten = new.is_some() || replaced.is_some();
+        let key = replaced.map_or(whole, |name| Json::string(&name));
+        (key, Rewritten::NAME.when(is_rewritten))
     }
 
     fn prefixed(&self, own: Json) -> Json {
@@ -342,11 +327,11 @@ mod tests {
         assert!(!naming.is_identity());
         let visible = |name: &str| naming.rewritten(&Json::string(name));
         for (original, new) in [("old", "new"), ("x", "y"), ("y", "x")] {
-            assert_eq!(visible(original).key, Json::string(new));
-            assert_eq!(visible(original).rewritten, Rewritten::NAME);
+            assert_eq!(visible(original).0, Json::string(new));
+            assert_eq!(visible(original).1, Rewritten::NAME);
             assert_eq!(naming.original(new), Some(original));
         }
-        assert_eq!(visible("z").rewritten, Rewritten::NONE);
+        assert_eq!(visible("z").1, Rewritten::NONE);
         assert_eq!(naming.original("old"), None);
         assert_eq!(
             (

@@ -107,6 +107,16 @@ impl KnownNames {
         owned.read.push_back(hash);
     }
 
+    /// The number of a listed tool, whose name becomes a label.
+    pub(super) fn listed_id(&self, owner: u16, name: &str) -> Option<NameId> {
+        let id = || self.id(owner, Target::Tool(name));
+        if id().is_some_and(|id| id.number == 0) {
+            let mut tables = self.tables.write();
+            tables.add(self.most, owner, NameKind::Tool, [name]);
+        }
+        id()
+    }
+
     pub(super) fn id(&self, owner: u16, target: Target<'_>) -> Option<NameId> {
         let (kind, name) = match target {
             Target::Tool(name) => (NameKind::Tool, name),

@@ -109,6 +109,13 @@ impl Timer {
         }
     }
 
+    /// Sets the tool, which a list has.
+    pub(crate) fn set_tool(&mut self, name: &str) {
+        if let Some(key) = &mut self.key {
+            key.name = self.metrics.known_names().listed_id(key.backend, name);
+        }
+    }
+
     pub(crate) fn began(&self) -> Moment {
         self.began
     }

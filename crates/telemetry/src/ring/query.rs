@@ -325,7 +325,7 @@ impl Record {
     }
 
     fn calls(&self, tool: &str) -> bool {
-        matches!(&self.start.subject, Subject::Tool(name) if name == tool)
+        matches!(self.subject(&self.fields.lock()), Subject::Tool(name) if name == tool)
     }
 
     fn is_of_method(&self, name: &str) -> bool {
