@@ -30,7 +30,7 @@ pub trait Operations: Send + Sync + 'static {
     }
 
     /// Suspicious definitions in known lists, for `/api/pins`.
-    fn flagged(&self) -> Json {
+    fn flagged_definitions(&self) -> Json {
         Json::literal("[]")
     }
 

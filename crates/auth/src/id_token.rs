@@ -77,7 +77,7 @@ async fn verify(
     keys: &Arc<KeyStore>,
     expected: &Expected<'_>,
 ) -> Result<(Json, CancellationToken), SignInError> {
-    let malformed = || refused("the issuer's ID token is malformed");
+    let malformed = || refused_error("the issuer's ID token is malformed");
     if token.len() > LONGEST {
         return Err(malformed());
     }
@@ -87,14 +87,16 @@ async fn verify(
     let lookup = match keys.look_up(id, algorithm) {
         Lookup::Reading(attempt) => {
             attempt.await;
-            keys.found(id, algorithm)
+            keys.find_known(id, algorithm)
         }
         other => other,
     };
     let set: Arc<KeySet> = match lookup {
         Lookup::Found(set) => set,
         Lookup::Unknown => {
-            return Err(refused("the issuer's ID token is signed by an unknown key"));
+            return Err(refused_error(
+                "the issuer's ID token is signed by an unknown key",
+            ));
         }
         Lookup::Unavailable | Lookup::Reading(_) => {
             return Err(SignInError::Unavailable(
@@ -105,7 +107,8 @@ async fn verify(
     let key = set
         .find(id, algorithm)
         .filter(|key| jwt.is_signed_by(key, algorithm));
-    let key = key.ok_or_else(|| refused("the signature of the issuer's ID token is wrong"))?;
+    let key =
+        key.ok_or_else(|| refused_error("the signature of the issuer's ID token is wrong"))?;
     check(&jwt.claims, expected)?;
     Ok((jwt.claims, key.revoked.clone()))
 }
@@ -121,7 +124,7 @@ fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
     } = *expected;
     let is = |name: &str, text: &str| claims.says(name, text);
     if !is("iss", issuer) {
-        return Err(refused("the ID token comes from another issuer"));
+        return Err(refused_error("the ID token comes from another issuer"));
     }
     let audiences = claims
         .get("aud")
@@ -133,20 +136,20 @@ fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
         || has_other_party
         || (is_for_others && claims.peek("azp").is_none())
     {
-        return Err(refused("the ID token is for another client"));
+        return Err(refused_error("the ID token is for another client"));
     }
     let shown = json::text(claims, "nonce").unwrap_or_default();
     if verify_slices_are_equal(shown.as_bytes(), nonce.as_bytes()).is_err() {
-        return Err(refused("the ID token belongs to another sign-in"));
+        return Err(refused_error("the ID token belongs to another sign-in"));
     }
     let date = |name| claim_date(claims, name).map_err(denied);
     let is_past = |time: SystemTime| time.checked_add(leeway).is_some_and(|time| time <= now);
     if date("exp")?.is_none_or(is_past) {
-        return Err(refused("the ID token has expired, or never expires"));
+        return Err(refused_error("the ID token has expired, or never expires"));
     }
     let is_ahead = |time: SystemTime| time > now + leeway;
     if date("iat")?.is_none_or(is_ahead) || date("nbf")?.is_some_and(is_ahead) {
-        return Err(refused(
+        return Err(refused_error(
             "the ID token is not valid yet: are both clocks right?",
         ));
     }
@@ -163,7 +166,7 @@ fn text_at(claims: &Json, path: &str) -> Option<String> {
     value.filter(|text| !text.is_empty() && text.len() <= LONGEST_NAME)
 }
 
-fn refused(text: &'static str) -> SignInError {
+fn refused_error(text: &'static str) -> SignInError {
     SignInError::Refused(text.into())
 }
 

@@ -71,7 +71,7 @@ impl Default for MessageMemory {
 
 impl ServerMemory {
     /// The error of a call whose messages do not fit.
-    pub(crate) fn spent(&self) -> BackendError {
+    pub(crate) fn no_memory_error(&self) -> BackendError {
         BackendError::NoMemory {
             limit: self.budget.limit(),
         }
@@ -134,7 +134,8 @@ impl Arriving {
         if text.len() > self.uncounted && self.resize(text.len()).is_err() {
             Box::pin(self.wait_for(text.len())).await?;
         }
-        self.try_hold(text).map_err(|Spent| self.memory.spent())
+        self.try_hold(text)
+            .map_err(|Spent| self.memory.no_memory_error())
     }
 
     async fn wait_for(&mut self, bytes: usize) -> Result<(), BackendError> {
@@ -152,7 +153,7 @@ impl Arriving {
             if std::mem::replace(&mut dropped, memory.budget.texts_dropped()) != dropped {
                 self.patience = PATIENCE;
             } else if is_over {
-                return Err(memory.spent());
+                return Err(memory.no_memory_error());
             }
         }
     }

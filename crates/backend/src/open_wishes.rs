@@ -81,7 +81,7 @@ impl OpenWishes {
 
     /// Tells the sessions of a principal that it has signed in. Messages that do not fit are lost,
     /// as with any listener.
-    pub(crate) fn fulfilled(&self, principal: &Principal) {
+    pub(crate) fn fulfill(&self, principal: &Principal) {
         let mut table = self.0.lock();
         let Table {
             given, listeners, ..
@@ -126,7 +126,7 @@ mod tests {
     async fn session_that_listens_anew_is_told_when_its_earlier_stream_has_ended() {
         let wishes = OpenWishes::default();
         let principal = Principal::new("fanlight:key", "ann");
-        let caller = Caller::session_of(principal.clone(), SessionKey::fresh());
+        let caller = Caller::session_of(principal.clone(), SessionKey::generate());
         let context = CallContext {
             caller,
             capabilities: Json::literal(r#"{"elicitation":{"url":{}}}"#),
@@ -150,7 +150,7 @@ mod tests {
         let (second, mut received) = ServerMessages::channel(1);
         wishes.listen(&listen(first));
         wishes.listen(&listen(second));
-        wishes.fulfilled(&principal);
+        wishes.fulfill(&principal);
         assert!(received.try_recv().is_some(), "the later one is told");
     }
 }

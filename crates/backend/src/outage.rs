@@ -35,7 +35,7 @@ pub(crate) struct Extent {
 impl Outage {
     /// Records a failed attempt. Returns no line soon after the last one, even if there was a short
     /// success in between.
-    pub(crate) fn failed(&mut self) -> Option<Line> {
+    pub(crate) fn record_failure(&mut self) -> Option<Line> {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);
         self.failures += 1;
@@ -56,7 +56,7 @@ impl Outage {
     }
 
     /// Records a success. Returns the extent of the outage, if there was one.
-    pub(crate) fn ended(&mut self) -> Option<Extent> {
+    pub(crate) fn record_success(&mut self) -> Option<Extent> {
         let extent = Extent {
             after: self.since.take()?.elapsed(),
             failures: self.failures,
@@ -75,7 +75,7 @@ mod tests {
         let mut outage = Outage::default();
         let mut lines = Vec::new();
         for _ in 0..60 {
-            lines.extend(outage.failed());
+            lines.extend(outage.record_failure());
             tokio::time::advance(Duration::from_secs(5)).await;
         }
         let goes_on = |minutes: u64| {
@@ -89,13 +89,13 @@ mod tests {
             [Line::Began, goes_on(1), goes_on(2), goes_on(3), goes_on(4)]
         );
         assert_eq!(
-            outage.ended(),
+            outage.record_success(),
             Some(Extent {
                 after: Duration::from_secs(300),
                 failures: 60
             })
         );
-        assert_eq!(outage.ended(), None);
+        assert_eq!(outage.record_success(), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -103,8 +103,8 @@ mod tests {
         let mut outage = Outage::default();
         let mut lines = 0;
         for _ in 0..600 {
-            lines += usize::from(outage.failed().is_some());
-            assert!(outage.ended().is_some());
+            lines += usize::from(outage.record_failure().is_some());
+            assert!(outage.record_success().is_some());
             tokio::time::advance(Duration::from_millis(500)).await;
         }
         assert_eq!(lines, 5);

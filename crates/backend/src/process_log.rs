@@ -115,7 +115,7 @@ impl ProcessLog {
     }
 
     /// The processes that still write.
-    pub(crate) fn running(&self) -> Vec<RunningProcess> {
+    pub(crate) fn running_processes(&self) -> Vec<RunningProcess> {
         self.lines.lock().running()
     }
 

@@ -98,7 +98,7 @@ impl Repeats {
 /// The call's channel, which records whether the client receives anything.
 fn noting(call: &Call, was_heard: &Arc<AtomicBool>) -> fanlight_canonical::ServerMessages {
     let was_heard = Arc::clone(was_heard);
-    call.messages.mapped(move |message| {
+    call.messages.with_map(move |message| {
         if !matches!(message, ServerMessage::Stream(_)) {
             was_heard.store(true, Ordering::Relaxed);
         }

@@ -134,11 +134,11 @@ impl CallContext {
 
     /// The context of a request that Fanlight makes on its own behalf.
     pub fn internal() -> Arc<Self> {
-        Self::within(&Parent::default())
+        Self::for_trace(&Parent::default())
     }
 
     /// The context of a request that Fanlight makes on its own behalf, as part of `trace`.
-    pub fn within(trace: &Parent) -> Arc<Self> {
+    pub fn for_trace(trace: &Parent) -> Arc<Self> {
         Arc::new(Self::own(trace))
     }
 
@@ -183,7 +183,7 @@ impl CallContext {
     /// Notes that a gate refuses the request; returns the error with the gate's name.
     pub fn refuse(&self, gate: &'static str, error: RpcError) -> RpcError {
         self.refused_by(gate);
-        error.of_gate(gate)
+        error.with_gate(gate)
     }
 
     /// Makes the request run at most once from now on. This cannot be undone.

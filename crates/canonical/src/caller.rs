@@ -16,7 +16,7 @@ pub struct SessionKey(pub u64);
 
 impl SessionKey {
     /// A key that no other session of this process has.
-    pub fn fresh() -> Self {
+    pub fn generate() -> Self {
         Self(next_key())
     }
 }
@@ -255,7 +255,8 @@ mod tests {
 
     #[test]
     fn what_is_made_at_one_endpoint_is_unknown_at_another() {
-        let at = |path: &str| Holder::new(Principal::new("issuer", "ann"), Endpoint::at(path));
+        let at =
+            |path: &str| Holder::new(Principal::new("issuer", "ann"), Endpoint::from_path(path));
         let of = |path, session| Caller::session_of(at(path), session);
         assert!(of("/mcp", SessionKey(1)).owns_what_is_of(&of("/mcp", SessionKey(2))));
         assert!(!of("/mcp/readers", SessionKey(1)).owns_what_is_of(&of("/mcp", SessionKey(1))));
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn callers_are_equal_within_one_session_only() {
-        let (one, other) = (SessionKey::fresh(), SessionKey::fresh());
+        let (one, other) = (SessionKey::generate(), SessionKey::generate());
         let of = |session| Caller::session_of(Principal::anonymous(), session);
         assert_eq!(of(one), of(one));
         assert_ne!(of(one), of(other));

@@ -22,7 +22,7 @@ pub enum Endpoint {
 
 impl Endpoint {
     /// The endpoint at this path.
-    pub fn at(path: impl Into<Arc<str>>) -> Self {
+    pub fn from_path(path: impl Into<Arc<str>>) -> Self {
         let path = path.into();
         match &*path {
             DEFAULT_PATH => Self::Default,
@@ -105,8 +105,8 @@ mod tests {
         let endpoints = [
             Endpoint::Everything,
             Endpoint::Default,
-            Endpoint::at("/mcp/readers"),
-            Endpoint::at(""),
+            Endpoint::from_path("/mcp/readers"),
+            Endpoint::from_path(""),
         ];
         let all: Vec<_> = principals
             .iter()

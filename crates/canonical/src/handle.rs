@@ -201,13 +201,13 @@ impl HandleSeal {
 
     /// Makes a random handle for state that this process keeps under the handle itself. All have
     /// the same size.
-    pub fn fresh(&self, kind: HandleKind, holder: &Holder) -> Option<String> {
+    pub fn random_handle(&self, kind: HandleKind, holder: &Holder) -> Option<String> {
         let mut random = [0; RANDOM];
         getrandom::fill(&mut random).ok()?;
         self.seal(kind, &random, holder)
     }
 
-    /// The process that keeps the state behind `text`, if [`HandleSeal::fresh`] made it for
+    /// The process that keeps the state behind `text`, if [`HandleSeal::random_handle`] made it for
     /// `holder`. Call this only if this process has no such state; handles that it knows need not
     /// be opened.
     #[must_use]
@@ -223,7 +223,10 @@ impl HandleSeal {
 
     /// Makes the id of a task that this process keeps.
     pub fn fresh_task(&self, holder: &Holder) -> Option<String> {
-        Some(format!("{TASK}{}", self.fresh(HandleKind::Task, holder)?))
+        Some(format!(
+            "{TASK}{}",
+            self.random_handle(HandleKind::Task, holder)?
+        ))
     }
 
     /// Whether the id of a task has the form of those that Fanlight makes.
@@ -295,7 +298,7 @@ mod tests {
         let seal = with(&[1]);
         let ann = Holder::from(Principal::new("https://a.example", "ann"));
         let text = seal.seal(HandleKind::Cursor, b"", &ann).unwrap();
-        let elsewhere = Holder::new(ann.principal().clone(), Endpoint::at("/mcp/readers"));
+        let elsewhere = Holder::new(ann.principal().clone(), Endpoint::from_path("/mcp/readers"));
         let namesake = Principal::new("https://b.example", "ann").into();
         for other in [elsewhere, namesake, Principal::operator().into(), ANYONE] {
             assert_eq!(seal.open(&text, &other), None, "{other:?}");
@@ -324,7 +327,7 @@ mod tests {
             with(&[1]),
             Holder::from(Principal::new("https://a.example", "ann")),
         );
-        let id = seal.fresh(HandleKind::Session, &ann).unwrap();
+        let id = seal.random_handle(HandleKind::Session, &ann).unwrap();
         let of = |text: &str, kind, holder| seal.keeper(kind, text, holder);
         assert_eq!(
             (id.len(), of(&id, HandleKind::Session, &ann)),
@@ -334,13 +337,13 @@ mod tests {
             run: ProcessRun([7; 8]),
             ..with(&[1])
         }
-        .fresh(HandleKind::Session, &ann)
+        .random_handle(HandleKind::Session, &ann)
         .unwrap();
         assert_eq!(
             of(&earlier, HandleKind::Session, &ann),
             Keeper::Another(ProcessRun([7; 8]))
         );
-        let with_other_key = with(&[2]).fresh(HandleKind::Session, &ann).unwrap();
+        let with_other_key = with(&[2]).random_handle(HandleKind::Session, &ann).unwrap();
         for (text, kind, holder) in [
             (&id, HandleKind::SseSession, &ann),
             (&id, HandleKind::Session, &ANYONE),
@@ -378,7 +381,10 @@ mod tests {
             seal.keeper_of_task(&seal.fresh_task(&ann).unwrap(), &ann),
             Keeper::ThisRun
         );
-        let session = format!("{TASK}{}", seal.fresh(HandleKind::Session, &ann).unwrap());
+        let session = format!(
+            "{TASK}{}",
+            seal.random_handle(HandleKind::Session, &ann).unwrap()
+        );
         let bare = earlier.strip_prefix(TASK).unwrap();
         for (id, holder) in [
             (&*earlier, &ANYONE),

@@ -112,7 +112,7 @@ impl ServerMessages {
     /// A sender to the same channel that passes each message through `map`, which may change or
     /// drop it. The transport calls `map` for each message as it is sent, so `map` must not block.
     /// It is not called if messages are discarded.
-    pub fn mapped(
+    pub fn with_map(
         &self,
         map: impl Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync + 'static,
     ) -> Self {
@@ -222,7 +222,7 @@ mod tests {
     #[tokio::test]
     async fn messages_arrive_in_order_from_all_senders() {
         let (messages, mut receiver) = ServerMessages::channel(2);
-        let other = messages.mapped(|_| Some(message("mapped")));
+        let other = messages.with_map(|_| Some(message("mapped")));
         let received = tokio::spawn(async move {
             let mut names = Vec::new();
             while let Some(name) = name(receiver.recv().await) {

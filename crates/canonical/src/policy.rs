@@ -55,8 +55,8 @@ pub trait Rights: fmt::Debug + Send + Sync {
     /// The verdict about sending a method that Fanlight does not know to a configured server. Such
     /// a method could name anything, so rules for all actions permit it only if the client may do
     /// everything at the server.
-    fn sending(&self, _server: &str, _method: &str) -> Verdict {
-        Verdict::of_nothing(PolicyOutcome::Hidden)
+    fn judge_sending(&self, _server: &str, _method: &str) -> Verdict {
+        Verdict::without_policy(PolicyOutcome::Hidden)
     }
 
     /// Decides whether the client may do `action` with an item, with these arguments if it takes
@@ -241,7 +241,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// A verdict that no policy made.
-    pub fn of_nothing(outcome: PolicyOutcome) -> Self {
+    pub fn without_policy(outcome: PolicyOutcome) -> Self {
         Self {
             outcome,
             policies: Arc::default(),

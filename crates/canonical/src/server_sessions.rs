@@ -157,7 +157,7 @@ impl ServerSessions {
 
     /// The session at the server of this place.
     #[must_use]
-    pub fn at(self: &Arc<Self>, place: &Arc<str>) -> SessionAt {
+    pub fn session_at(self: &Arc<Self>, place: &Arc<str>) -> SessionAt {
         SessionAt {
             sessions: Arc::clone(self),
             place: Arc::clone(place),
@@ -165,7 +165,7 @@ impl ServerSessions {
     }
 
     /// All sessions, by place.
-    pub fn all(&self) -> Vec<(Box<str>, ServerSession)> {
+    pub fn entries(&self) -> Vec<(Box<str>, ServerSession)> {
         self.state
             .lock()
             .sessions
@@ -302,7 +302,7 @@ impl SessionAt {
 
     /// Records a session that the server has opened, if there is room. No request should be sent in
     /// it before.
-    pub async fn opened(&self, session: ServerSession) {
+    pub async fn record_opened(&self, session: ServerSession) {
         {
             let mut state = self.sessions.state.lock();
             state.sessions.remove(&*self.place);
@@ -329,7 +329,7 @@ impl SessionAt {
 
     /// Removes a session that has ended or is given up. The record loses it when it is written
     /// next.
-    pub fn ended(&self, id: &str) {
+    pub fn remove(&self, id: &str) {
         self.forget(|session| *session.id == *id);
     }
 
@@ -405,7 +405,7 @@ mod tests {
 
     fn ids(sessions: &ServerSessions) -> Vec<String> {
         sessions
-            .all()
+            .entries()
             .into_iter()
             .map(|(place, session)| format!("{place}={}", session.id))
             .collect()
@@ -422,17 +422,17 @@ mod tests {
     async fn sessions_are_written_when_they_are_opened_and_as_many_as_there_is_room_for() {
         let sessions = Arc::new(ServerSessions::default());
         let keeper = on_record(&sessions);
-        let at = |number: usize| sessions.at(&format!("{number:03}").into());
-        at(0).opened(session("a", 1)).await;
-        at(0).opened(session("b", 1)).await;
+        let at = |number: usize| sessions.session_at(&format!("{number:03}").into());
+        at(0).record_opened(session("a", 1)).await;
+        at(0).record_opened(session("b", 1)).await;
         assert_eq!(
             (ids(&sessions), keeper.written.load(Ordering::Relaxed)),
             (vec!["000=b".to_owned()], 2)
         );
-        at(1).opened(session("long", MOST_BYTES)).await;
+        at(1).record_opened(session("long", MOST_BYTES)).await;
         assert_eq!(ids(&sessions), ["000=b"]);
         for number in 1..2 * MOST {
-            at(number).opened(session("c", 1)).await;
+            at(number).record_opened(session("c", 1)).await;
         }
         assert_eq!(ids(&sessions).len(), MOST);
     }
@@ -443,7 +443,10 @@ mod tests {
             "a\n0".into(),
             session("1", 1),
         )]));
-        let (here, elsewhere) = (sessions.at(&"a\n0".into()), sessions.at(&"a\n1".into()));
+        let (here, elsewhere) = (
+            sessions.session_at(&"a\n0".into()),
+            sessions.session_at(&"a\n1".into()),
+        );
         assert!(here.is_waiting() && !elsewhere.is_waiting());
         assert!(sessions.are_waiting_at("a") && !sessions.are_waiting_at("b"));
         assert!(elsewhere.take().is_none());
@@ -453,9 +456,9 @@ mod tests {
             ("1", 1, 1)
         );
         assert!(here.take().is_none() && !sessions.are_waiting_at("a"));
-        here.ended("2");
+        here.remove("2");
         assert_eq!(ids(&sessions), ["a\n0=1"]);
-        here.ended("1");
+        here.remove("1");
         assert!(ids(&sessions).is_empty());
     }
 
@@ -463,7 +466,7 @@ mod tests {
     async fn server_is_told_of_an_end_only_where_this_process_certainly_keeps_the_session() {
         let new = || Arc::new(ServerSessions::default());
         let may_end =
-            async |sessions: &Arc<ServerSessions>| sessions.at(&"a".into()).may_end().await;
+            async |sessions: &Arc<ServerSessions>| sessions.session_at(&"a".into()).may_end().await;
         assert!(may_end(&new()).await, "it is on no record");
         let sessions = new();
         let keeper = on_record(&sessions);
@@ -499,9 +502,9 @@ mod tests {
         let sessions = new();
         assert!(!sessions.are_given_up());
         sessions.end(watch::channel(None).1);
-        assert!(sessions.are_given_up() && sessions.at(&"a\n0".into()).take().is_some());
+        assert!(sessions.are_given_up() && sessions.session_at(&"a\n0".into()).take().is_some());
         let sessions = new();
-        let at = sessions.at(&"a\n0".into());
+        let at = sessions.session_at(&"a\n0".into());
         sessions.leave();
         assert!(sessions.are_given_up() && !sessions.are_waiting_at("a"));
         assert!(!at.is_waiting() && at.take().is_none());
@@ -511,30 +514,33 @@ mod tests {
     async fn ids_of_requests_are_of_the_range_of_the_session_and_it_is_continued_by_none_when_they_run_out()
      {
         let sessions = Arc::new(ServerSessions::continuing([("a".into(), session("1", 1))]));
-        let at = sessions.at(&"a".into());
+        let at = sessions.session_at(&"a".into());
         let ids = at.request_ids();
         assert_eq!((ids.moves(), ids.take(), ids.take()), (1, IDS + 1, IDS + 2));
         ids.next.store(2 * IDS - SPARE_IDS - 1, Ordering::Relaxed);
         ids.take();
         assert_eq!(
-            (ids.moves(), sessions.all().len(), sessions.changes()),
+            (ids.moves(), sessions.entries().len(), sessions.changes()),
             (2, 1, 0)
         );
         ids.take();
         assert_eq!(
-            (ids.moves(), sessions.all().len(), sessions.changes()),
+            (ids.moves(), sessions.entries().len(), sessions.changes()),
             (2, 0, 1)
         );
         // A new session continues with the ids after those that this connection may use.
-        at.opened(ServerSession {
+        at.record_opened(ServerSession {
             moves: ids.moves(),
             ..session("2", 1)
         })
         .await;
         ids.next.store(2 * IDS, Ordering::Relaxed);
         ids.take();
-        let next = Arc::new(ServerSessions::continuing(sessions.all()));
-        assert_eq!(next.at(&"a".into()).request_ids().take(), 3 * IDS + 1);
+        let next = Arc::new(ServerSessions::continuing(sessions.entries()));
+        assert_eq!(
+            next.session_at(&"a".into()).request_ids().take(),
+            3 * IDS + 1
+        );
     }
 
     #[test]
@@ -549,8 +555,8 @@ mod tests {
                 },
             )])
         };
-        assert_eq!(moved(MOST_MOVES - 1).all()[0].1.moves, MOST_MOVES);
-        assert!(moved(MOST_MOVES).all().is_empty() && moved(u16::MAX).all().is_empty());
+        assert_eq!(moved(MOST_MOVES - 1).entries()[0].1.moves, MOST_MOVES);
+        assert!(moved(MOST_MOVES).entries().is_empty() && moved(u16::MAX).entries().is_empty());
     }
 
     #[test]

@@ -93,7 +93,7 @@ fn changed(path: &Path, text: &str, name: &str, value: Item) -> Result<String, S
     {
         return Err(format!("there is a server `{name}` already"));
     }
-    client_files::add(client, text, &Entry::existing(client, name, value.clone())).map_err(why)
+    client_files::add(client, text, &Entry::from_file(client, name, value.clone())).map_err(why)
 }
 
 #[cfg(test)]

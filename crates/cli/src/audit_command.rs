@@ -35,7 +35,7 @@ pub fn command(command: &AuditCommand, common: &CommonArgs) -> Result<(), Failur
         } => verified(&records, checkpoint, key.as_deref(), *json),
         AuditCommand::Key => {
             for record in &records {
-                say!("{}", key_beside(record)?.written());
+                say!("{}", key_beside(record)?.to_text());
             }
             Ok(())
         }
@@ -45,7 +45,7 @@ pub fn command(command: &AuditCommand, common: &CommonArgs) -> Result<(), Failur
 pub(crate) fn records(config: &Config) -> Result<Vec<LedgerFiles>, Failure> {
     let records: Vec<_> = record::files(config)
         .into_iter()
-        .filter(|record| !record.all().is_empty())
+        .filter(|record| !record.list().is_empty())
         .collect();
     if records.is_empty() {
         let help = "this configuration has no audit log yet; `audit.file` or `stateDir` sets where a gateway writes it";

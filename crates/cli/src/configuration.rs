@@ -86,7 +86,7 @@ pub fn failure(unusable: &Unusable) -> Failure {
 
 /// Reads the configuration in these files again, without asking for input values.
 pub fn read_again(paths: &[PathBuf]) -> Result<Loaded, Unusable> {
-    read(paths, &inputs::remembered, &secrets::get)
+    read(paths, &inputs::remembered_answer, &secrets::get)
 }
 
 /// A function that reads secrets from outside the configuration files.

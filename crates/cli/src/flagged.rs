@@ -24,7 +24,7 @@ pub struct Flagged {
 }
 
 /// The definitions that a running gateway has read for itself.
-pub fn of_gateway(gateway: &Gateway) -> Definitions {
+pub fn gateway_definitions(gateway: &Gateway) -> Definitions {
     read_known(&KnownLists::for_operators(gateway))
 }
 
@@ -56,7 +56,7 @@ pub fn read_known(lists: &KnownLists) -> Definitions {
 }
 
 /// The suspicious ones of these definitions.
-pub fn flagged(definitions: &Definitions) -> Vec<Flagged> {
+pub fn find_flagged(definitions: &Definitions) -> Vec<Flagged> {
     let mut alike: HashMap<String, Vec<&ItemKey>> = HashMap::new();
     for key in definitions
         .keys()

@@ -23,7 +23,7 @@ impl GrantRecord for RecordOfGrants {
         })
     }
 
-    fn ended(&self, change: GrantChange<'_>, end: &GrantChangeEnd<'_>) {
+    fn record_end(&self, change: GrantChange<'_>, end: &GrantChangeEnd<'_>) {
         // The change has already happened: a failed write is only counted.
         let _ = with_event(change, end.outcome, end.reason.as_deref(), |event| {
             self.0.record(&AuditEvent::Connection(event))

@@ -65,7 +65,7 @@ pub fn build(config: &Config) -> Result<Option<Arc<dyn CallHook>>, String> {
     let prepared = |options: &HookOptions| {
         let unusable = |error: String| format!("{}: {error}", origin_of(options.url.expose()));
         let trusted = certificates(options.ca_file.as_deref()).map_err(unusable)?;
-        let requests = Requests::to_configured().within(options.timeout);
+        let requests = Requests::for_configured_places().with_time_limit(options.timeout);
         let header = |(name, value): &(String, Secret)| {
             let mut value = HeaderValue::from_str(value.expose()).ok()?;
             value.set_sensitive(true);
@@ -73,7 +73,7 @@ pub fn build(config: &Config) -> Result<Option<Arc<dyn CallHook>>, String> {
         };
         Ok(Hook {
             only: request_match(&servers, &options.only),
-            requests: requests.trusting(trusted),
+            requests: requests.with_authorities(trusted),
             headers: options.headers.iter().filter_map(header).collect(),
             options: options.clone(),
         })

@@ -14,14 +14,14 @@ use crate::out::complain;
 static GIVEN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// The earlier answer for an input.
-pub fn remembered(input: &Input) -> Option<String> {
+pub fn remembered_answer(input: &Input) -> Option<String> {
     GIVEN.lock().get(&input.id).cloned()
 }
 
 /// The value of an input. If it is new and there is a terminal, the user is asked; an empty answer
 /// counts as none.
 pub fn ask(input: &Input) -> Option<String> {
-    if let Some(value) = remembered(input) {
+    if let Some(value) = remembered_answer(input) {
         return Some(value);
     }
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {

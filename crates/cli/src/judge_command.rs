@@ -163,7 +163,7 @@ fn write(file: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn print(report: &Report) {
-    let style = Style::of_stdout();
+    let style = Style::for_stdout();
     say!(
         "{} ({})\n",
         style.bold(&plain(&report.target, 200)),

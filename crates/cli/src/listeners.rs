@@ -3,7 +3,7 @@
 use fanlight_config::{AuthChoice, Config, ListenAddress, Tls};
 
 /// The reasons why `fanlight run` would refuse the listeners of this configuration.
-pub(crate) fn refused(config: &Config) -> Vec<String> {
+pub(crate) fn refusal_reasons(config: &Config) -> Vec<String> {
     let operators = config
         .admin
         .listen

@@ -100,7 +100,7 @@ async fn deliver(
     let key = decoded.and_then(Result::ok);
     let key = key.unwrap_or_else(|| secret.as_bytes().to_vec());
     let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-    let requests = Requests::to_configured();
+    let requests = Requests::for_configured_places();
     while let Some(notice) = notices.recv().await {
         if !options.events.contains(&notice.event) {
             continue;

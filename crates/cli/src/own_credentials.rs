@@ -88,7 +88,7 @@ impl CredentialSource for OwnCredentials {
         let Kind::Token(access) = &used.kind else {
             return None;
         };
-        replaced(access, refusal, unavailable)
+        replace_credentials(access, refusal, unavailable)
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn credentials_of(
 }
 
 /// Other credentials for repeating a refused message.
-pub(crate) fn replaced(
+pub(crate) fn replace_credentials(
     access: &Arc<MachineAccess>,
     refusal: Refusal,
     explain: impl FnOnce(OAuthError) -> NoCredentials + Send + 'static,

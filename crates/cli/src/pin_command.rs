@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::cli::{CommonArgs, PinArgs, PinCommand};
 use crate::configuration;
 use crate::failure::Failure;
-use crate::flagged::flagged;
+use crate::flagged::find_flagged;
 use crate::out::{self, counted, say};
 use crate::pins::{self, Definitions};
 
@@ -156,7 +156,7 @@ pub async fn definitions(gateway: &Gateway) -> Found {
         skipped.extend(missing.map(|one| (one.backend.clone(), one.outcome.as_str())));
         for entry in list.entries() {
             let name = entry.original.as_ref().and_then(|name| name.as_str());
-            let (Some(name), Some(given)) = (name, list.original(entry)) else {
+            let (Some(name), Some(given)) = (name, list.original_entry(entry)) else {
                 continue;
             };
             let key = ItemKey {
@@ -166,7 +166,7 @@ pub async fn definitions(gateway: &Gateway) -> Found {
             };
             found.insert(key, Definition::parse(&given));
         }
-        for left_out in list.unreadable() {
+        for left_out in list.unreadable_entries() {
             let key = ItemKey {
                 server: left_out.backend.clone(),
                 kind: locked,
@@ -287,7 +287,7 @@ fn say_reasons<'a>(reasons: impl IntoIterator<Item = &'a String>) {
 
 /// Prints suspicious definitions.
 fn say_flags(found: &Definitions) {
-    flagged(found)
+    find_flagged(found)
         .iter()
         .for_each(|flagged| say!("{}", flagged.line()));
 }

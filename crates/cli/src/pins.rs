@@ -157,7 +157,7 @@ fn fingerprint(texts: &[&str]) -> Fingerprint {
 ///
 /// If writing fails; the previous file then stays.
 pub fn write(path: &Path, lock: &Lock) -> io::Result<()> {
-    replace::replace(path, &lock.written(), NewFile::OfAll)
+    replace::replace(path, &lock.to_text(), NewFile::OfAll)
 }
 
 /// The kinds of lists, each with the kind of pin.

@@ -50,7 +50,7 @@ pub fn load(
         return Ok(Some(Arc::clone(same)));
     }
     let memory = crate::memory::budgets(config).policy;
-    let policies = Policies::within(settings, memory).map_err(|wrong| {
+    let policies = Policies::with_memory(settings, memory).map_err(|wrong| {
         let lines: Vec<_> = wrong.iter().map(|one| format!("error: {one}")).collect();
         lines.join("\n")
     })?;

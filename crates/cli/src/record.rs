@@ -64,7 +64,7 @@ impl Mirror for Exported {
         self.0.note("checkpoint", note);
     }
 
-    fn written(&self) -> Written {
+    fn counts(&self) -> Written {
         Written {
             written: self.0.exported(),
             lost: self.0.lost(),
@@ -80,10 +80,10 @@ impl Recorder {
         replica: Option<&str>,
     ) -> Result<Self, Failure> {
         let export = export(config, telemetry)?;
-        let ledger = opened(config, export.as_ref(), replica)?;
+        let ledger = open_ledger(config, export.as_ref(), replica)?;
         demanded(&config.audit, ledger.is_some())?;
         let log = AuditLog::default();
-        log.keep(ledger.map(|ledger| kept_record(config, begun(ledger))));
+        log.keep(ledger.map(|ledger| kept_record(config, start_ledger(ledger))));
         Ok(Self {
             log: Arc::new(log),
             export: Arc::new(ArcSwapOption::new(export)),
@@ -108,7 +108,7 @@ impl Recorder {
         let is_elsewhere =
             before.file != options.file || before.keep_for.is_some() != options.keep_for.is_some();
         let ledger = match is_elsewhere {
-            true => opened(&config, export.as_ref(), self.replica.as_deref())?.map(Arc::new),
+            true => open_ledger(&config, export.as_ref(), self.replica.as_deref())?.map(Arc::new),
             false => self.log.files().map(|kept| Arc::clone(&kept.ledger)),
         };
         demanded(options, ledger.is_some())?;
@@ -130,7 +130,7 @@ impl Recorder {
         } = change;
         let before = self.log.files();
         let next = match (ledger, is_elsewhere) {
-            (Some(ledger), true) => Some(begun(ledger)),
+            (Some(ledger), true) => Some(start_ledger(ledger)),
             (Some(ledger), false) => {
                 ledger.retain(retention(&config.audit));
                 ledger.copy_to(mirror(export.as_ref()));
@@ -162,7 +162,7 @@ impl Recorder {
 }
 
 /// A ledger whose writing task has started.
-fn begun(ledger: impl Into<Arc<Ledger>>) -> Arc<Ledger> {
+fn start_ledger(ledger: impl Into<Arc<Ledger>>) -> Arc<Ledger> {
     let ledger = ledger.into();
     ledger.add(Entry {
         event: "start",
@@ -209,7 +209,7 @@ fn kept_record(config: &Config, ledger: Arc<Ledger>) -> KeptRecord {
 
 /// Opens the ledger of a configuration; `None` if no audit log is wanted, or if it was not
 /// configured and cannot be written.
-fn opened(
+fn open_ledger(
     config: &Config,
     export: Option<&Arc<LogExport>>,
     replica: Option<&str>,
@@ -262,7 +262,9 @@ fn export(config: &Config, telemetry: &Telemetry) -> Result<Option<Arc<LogExport
 /// The files of a configuration's audit log: the configured file, or those in the state folder.
 pub fn files(config: &Config) -> Vec<LedgerFiles> {
     match (&config.audit.file, folder(config)) {
-        (Some(file), _) => LedgerFiles::at(&PathBuf::from(file)).into_iter().collect(),
+        (Some(file), _) => LedgerFiles::from_path(&PathBuf::from(file))
+            .into_iter()
+            .collect(),
         (None, Some(folder)) => LedgerFiles::in_folder(&folder),
         (None, None) => Vec::new(),
     }
@@ -313,7 +315,8 @@ fn ledger(
         )
     };
     if let Some(file) = &options.file {
-        let files = LedgerFiles::at(&PathBuf::from(file)).ok_or("`audit.file` names no file")?;
+        let files =
+            LedgerFiles::from_path(&PathBuf::from(file)).ok_or("`audit.file` names no file")?;
         return Ledger::open(settings(files.clone()))
             .map(Some)
             .map_err(|error| failed(&files, &error));
@@ -329,7 +332,7 @@ fn ledger(
         } else {
             format!("audit-{process}.jsonl")
         };
-        let Some(files) = LedgerFiles::at(&folder.join(name)) else {
+        let Some(files) = LedgerFiles::from_path(&folder.join(name)) else {
             continue;
         };
         match Ledger::open(settings(files.clone())) {

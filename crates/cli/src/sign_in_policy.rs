@@ -34,7 +34,7 @@ impl PolicyOfSigningIn {
             .iter()
             .filter(|(path, _)| path != DEFAULT_PATH);
         let endpoints = others
-            .map(|(path, _)| (path.clone(), Endpoint::at(path.as_str())))
+            .map(|(path, _)| (path.clone(), Endpoint::from_path(path.as_str())))
             .chain([default])
             .collect();
         self.0.store(policies.map(|policies| {

@@ -61,7 +61,7 @@ pub fn start(
 /// A finished trace for standard error.
 fn waterfall(trace: &str) -> String {
     let spans = spans::read(trace.as_bytes()).unwrap_or_default();
-    waterfall::render(&spans, Style::of_stderr())
+    waterfall::render(&spans, Style::for_stderr())
 }
 
 /// The destination of log records.

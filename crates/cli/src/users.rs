@@ -177,7 +177,7 @@ impl Users {
     }
 
     /// The store, if a server has needed it.
-    pub(crate) fn opened(&self) -> Option<Result<&Opened, &str>> {
+    pub(crate) fn opened_store(&self) -> Option<Result<&Opened, &str>> {
         self.0
             .opened
             .get()
@@ -423,7 +423,7 @@ fn identity_provider(issuer: &Issuer, sign_in: &UserSignIn) -> Option<ServerSett
 impl Shared {
     fn store(&self) -> Result<Store, String> {
         if let Some(common) = &self.common {
-            return Store::in_common(Arc::clone(common), &self.keys)
+            return Store::open_common(Arc::clone(common), &self.keys)
                 .map_err(|error| error.to_string());
         }
         self.own_store(|store, folder| store.for_users(folder, &self.keys, &SystemKeyring))
@@ -439,7 +439,7 @@ impl Shared {
         let store = self
             .store
             .clone()
-            .map_or_else(|| Store::of_lists(&folder, &self.keys), Ok);
+            .map_or_else(|| Store::open_for_lists(&folder, &self.keys), Ok);
         store
             .and_then(|store| made(store, &folder))
             .map_err(|error| error.to_string())
@@ -640,7 +640,7 @@ impl PrincipalCredentials for OfServer {
                 }),
             };
         }
-        match grants.of_at(&principal, &self.server, &self.url) {
+        match grants.user_access_at(&principal, &self.server, &self.url) {
             Some(access) => Arc::new(OfUser { access, wish }),
             None => Arc::new(Unusable(
                 "the server is no longer configured, or has another URL now".to_owned(),
@@ -671,7 +671,7 @@ impl PrincipalCredentials for OfProcess {
             Err(unusable) => return unusable,
         };
         let variable = |(name, server, url): &(String, String, Url)| {
-            let access = self.opened.grants.of_at(&principal, server, url)?;
+            let access = self.opened.grants.user_access_at(&principal, server, url)?;
             let wish = self.opened.wish(server, &principal);
             Some((name.clone(), OfUser { access, wish }))
         };
@@ -751,7 +751,7 @@ impl Wish {
     /// The request to sign in, for the user: with a link, unless that would lead nowhere.
     fn for_user(&self, wanted: &Wanted) -> Arc<SignInWish> {
         let server = &self.server;
-        let impossible = self.opened.grants.impossible(server, wanted);
+        let impossible = self.opened.grants.impossible_reason(server, wanted);
         let link = || self.opened.links.link(&self.principal, server, wanted);
         let url = match &impossible {
             Some(_) => None,
@@ -821,7 +821,7 @@ impl CredentialSource for OfUser {
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
         let (access, wish) = (self.access.clone(), self.wish.clone());
         Some(Box::pin(async move {
-            match access.replace(refused(&refusal)).await {
+            match access.replace(refused_message(&refusal)).await {
                 Ok(headers) => Ok(headers),
                 Err(missing) => Err(wish.missing(missing).await),
             }
@@ -830,13 +830,13 @@ impl CredentialSource for OfUser {
 
     fn give_up(&self, refusal: &Refusal) -> Option<NoCredentials> {
         self.access
-            .give_up(refused(refusal))
+            .give_up(refused_message(refusal))
             .map(|missing| self.wish.known_missing(missing))
     }
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         self.access
-            .missing()
+            .requirements()
             .map(|wanted| self.wish.for_user(&wanted))
     }
 
@@ -892,7 +892,7 @@ impl CredentialSource for ByExchange {
     }
 
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
-        own::replaced(self.access.machine(), refusal, self.explain())
+        own::replace_credentials(self.access.machine(), refusal, self.explain())
     }
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
@@ -906,7 +906,7 @@ impl CredentialSource for ByExchange {
     }
 }
 
-fn refused(refusal: &Refusal) -> Refused<'_> {
+fn refused_message(refusal: &Refusal) -> Refused<'_> {
     Refused {
         status: refusal.status,
         challenges: &refusal.challenges,

@@ -29,7 +29,7 @@ impl GrantedConnections for Users {
             let Some((owner, connection)) = found else {
                 return Ok(None);
             };
-            let Some(grants) = opened(self)? else {
+            let Some(grants) = opened_grants(self)? else {
                 return Ok(None);
             };
             grants
@@ -42,8 +42,8 @@ impl GrantedConnections for Users {
 }
 
 /// The store of grants; `None` if no server has needed it.
-fn opened(users: &Users) -> Result<Option<&Grants>, String> {
-    match users.opened() {
+fn opened_grants(users: &Users) -> Result<Option<&Grants>, String> {
+    match users.opened_store() {
         Some(Ok(opened)) => Ok(Some(&opened.grants)),
         Some(Err(reason)) => Err(reason.to_owned()),
         None => Ok(None),
@@ -52,7 +52,7 @@ fn opened(users: &Users) -> Result<Option<&Grants>, String> {
 
 /// All connections, by server and user.
 async fn all(users: &Users) -> Result<Vec<(Owner, GrantedConnection)>, String> {
-    let Some(grants) = opened(users)? else {
+    let Some(grants) = opened_grants(users)? else {
         return Ok(Vec::new());
     };
     let all = all_connections(grants.store())

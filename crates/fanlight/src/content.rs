@@ -15,7 +15,7 @@ pub(crate) fn settings(config: &Config) -> ContentSettings {
     };
     let of_endpoint = |(path, endpoint): &(String, fanlight_config::Endpoint)| {
         let level = level(endpoint.content?, config);
-        let endpoint = Endpoint::at(path.as_str());
+        let endpoint = Endpoint::from_path(path.as_str());
         let path = endpoint.path().map_or("", |path| path).to_owned();
         Some((path, level))
     };

@@ -150,7 +150,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             server: Some(url),
             no_browser,
         })) if login::is_url(url) => {
-            return in_runtime(login::login_at(url, Browser::unless(*no_browser)));
+            return in_runtime(login::login_at(url, Browser::from_flag(*no_browser)));
         }
         Some(Command::Logout(LogoutArgs { server: Some(url) })) if login::is_url(url) => {
             return in_runtime(login::logout_at(url));

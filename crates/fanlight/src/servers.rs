@@ -75,7 +75,7 @@ fn start(
     shutdown: &CancellationToken,
 ) -> Arc<Backend> {
     if let ServerCredentials::PerPrincipal(source) = credentials {
-        return Backend::of_each(settings, Arc::clone(source), shutdown);
+        return Backend::start_per_principal(settings, Arc::clone(source), shutdown);
     }
     let settings = BackendSettings {
         credentials: credentials.shared(),
@@ -304,7 +304,7 @@ impl Servers {
                     &self.shutdown,
                 );
                 let settings = Arc::new(settings);
-                let id = BackendId::fresh();
+                let id = BackendId::generate();
                 let user_env = server.user_env.clone();
                 Running {
                     settings,

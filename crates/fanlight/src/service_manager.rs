@@ -91,7 +91,9 @@ impl Sockets {
         // A socket that is not TCP is left where it is.
         let socket = match self.0.take_tcp_listener(number) {
             Ok(None) => return Ok(None),
-            Ok(Some(socket)) => ListeningSocket::passed(tokio_listener(socket).map_err(unusable)?),
+            Ok(Some(socket)) => {
+                ListeningSocket::from_service_manager(tokio_listener(socket).map_err(unusable)?)
+            }
             Err(_) => match self.0.take_unix_listener(number).map_err(unusable)? {
                 Some(socket) => ListeningSocket::passed_unix(socket).map_err(unusable)?,
                 None => return Ok(None),

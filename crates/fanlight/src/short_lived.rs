@@ -70,7 +70,7 @@ pub(crate) async fn observed<T>(
         .iter()
         .any(|server| auth_of_users(server).is_some());
     let replicas = if has_users {
-        Replicas::connected(config).await?
+        Replicas::connect(config).await?
     } else {
         None
     };
@@ -139,7 +139,7 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
                 ..Config::default()
             };
             with_assembly(&client, async |client| {
-                direct.through(client.servers.backends()).await
+                direct.send_through(client.servers.backends()).await
             })
             .await
         })

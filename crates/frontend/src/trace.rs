@@ -37,12 +37,12 @@ pub(crate) fn begin_read(
     endpoint: &Endpoint,
     facts: &TransportFacts<'_>,
 ) -> ServerSpan {
-    let subject = Subject::found(&request.method, |key| match key {
+    let subject = Subject::from_members(&request.method, |key| match key {
         "name" => params.name(),
         "uri" => params.uri(),
         _ => None,
     });
-    let meta = params.meta.whole();
+    let meta = params.meta.object();
     let span = begin_of(settings, request, &subject, meta, endpoint, facts);
     if let Some(state) = params.request_state() {
         span.set_continued(&state);
@@ -140,7 +140,7 @@ pub(crate) struct Ending {
 
 impl Ending {
     /// The end of a request for `method` with the answer `response`.
-    pub(crate) fn answered(span: ServerSpan, method: &Method, response: &Response) -> Self {
+    pub(crate) fn for_answer(span: ServerSpan, method: &Method, response: &Response) -> Self {
         Self {
             verdict: span.verdict(method, response),
             span,
@@ -148,16 +148,16 @@ impl Ending {
     }
 
     /// The end of a refused request.
-    pub(crate) fn refused(span: ServerSpan, error: &RpcError) -> Self {
+    pub(crate) fn for_refusal(span: ServerSpan, error: &RpcError) -> Self {
         Self {
-            verdict: span.refused(error),
+            verdict: span.refusal_verdict(error),
             span,
         }
     }
 
     /// Changes the end to a refusal.
     pub(crate) fn refuse(&mut self, error: &RpcError) {
-        self.verdict = self.span.refused(error);
+        self.verdict = self.span.refusal_verdict(error);
     }
 
     /// Changes the end to a forwarded request, which another replica answers.
@@ -171,7 +171,7 @@ impl Ending {
     }
 
     /// Ends the span: the last frame has been sent.
-    pub(crate) fn delivered(self) {
+    pub(crate) fn finish(self) {
         self.span.finish(&self.verdict.outcome());
     }
 }

@@ -174,7 +174,7 @@ mod tests {
         let seal = with(1);
         let [ann, bob] =
             ["ann", "bob"].map(|name| Holder::from(Principal::new("https://a.example", name)));
-        let elsewhere = Holder::new(ann.principal().clone(), Endpoint::at("/mcp/readers"));
+        let elsewhere = Holder::new(ann.principal().clone(), Endpoint::from_path("/mcp/readers"));
         let tasks = TasksPosition {
             backend: "files".into(),
             cursor: Json::literal(r#""c""#),

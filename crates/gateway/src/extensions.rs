@@ -23,7 +23,7 @@ const NAMES: usize = 32;
 const LONGEST_NAME: usize = 2 << 10;
 
 /// The extensions in `capabilities` that Fanlight does not know.
-pub(crate) fn unknown(capabilities: &Json) -> HashSet<String> {
+pub(crate) fn unknown_extensions(capabilities: &Json) -> HashSet<String> {
     let Some(extensions) = capabilities.get("extensions").filter(Json::is_object) else {
         return HashSet::new();
     };
@@ -51,7 +51,7 @@ fn shared(servers: &[Json]) -> HashSet<String> {
     let mut counts: HashMap<String, usize> = HashMap::new();
     servers
         .iter()
-        .flat_map(unknown)
+        .flat_map(unknown_extensions)
         .for_each(|name| *counts.entry(name).or_default() += 1);
     counts
         .into_iter()
@@ -92,14 +92,14 @@ pub(crate) fn retain_known(extensions: &Json, has_resources: bool) -> Json {
 
 /// The servers that may have `method`: those that alone have an unknown extension. If the method's
 /// name begins with the names of some of these extensions, only the servers of those.
-pub(crate) fn that_may_have<T: Copy>(method: &str, servers: &[(T, Json)]) -> Vec<T> {
+pub(crate) fn find_candidates<T: Copy>(method: &str, servers: &[(T, Json)]) -> Vec<T> {
     let capabilities: Vec<_> = servers
         .iter()
         .map(|(_, capabilities)| capabilities.clone())
         .collect();
     let shared = shared(&capabilities);
     let own = |capabilities: &Json| -> Vec<String> {
-        unknown(capabilities)
+        unknown_extensions(capabilities)
             .into_iter()
             .filter(|name| !shared.contains(name))
             .collect()
@@ -215,12 +215,12 @@ mod tests {
                 with(r#"{"extensions":{"x/both":{},"io.modelcontextprotocol/tasks":{}}}"#),
             ),
         ];
-        assert_eq!(that_may_have("other/do", &servers), [1, 2]);
-        assert_eq!(that_may_have("two/do", &servers), [2]);
-        assert_eq!(that_may_have("x/one/do", &servers), [1]);
-        assert_eq!(that_may_have("both/do", &servers[..1]), [1]);
-        assert!(that_may_have("both/do", &servers[2..]).contains(&3));
-        assert!(that_may_have("x/y", &[(1, with(r#"{"tools":{}}"#))]).is_empty());
+        assert_eq!(find_candidates("other/do", &servers), [1, 2]);
+        assert_eq!(find_candidates("two/do", &servers), [2]);
+        assert_eq!(find_candidates("x/one/do", &servers), [1]);
+        assert_eq!(find_candidates("both/do", &servers[..1]), [1]);
+        assert!(find_candidates("both/do", &servers[2..]).contains(&3));
+        assert!(find_candidates("x/y", &[(1, with(r#"{"tools":{}}"#))]).is_empty());
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub fn no_sign_in(backend: &str) -> RpcError {
 
 /// Adapts the error to a client with these `capabilities`. A client that cannot open a page for its
 /// user gets no elicitation; its user finds the link in the message.
-pub fn as_client_is_told(error: RpcError, capabilities: &Json) -> RpcError {
+pub fn adapt_to_client(error: RpcError, capabilities: &Json) -> RpcError {
     let is_link = error.code == code::URL_ELICITATION_REQUIRED;
     if !is_link
         || MissingCapability::check(capabilities, ClientCapability::ElicitationByUrl).is_none()

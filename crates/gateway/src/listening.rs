@@ -117,7 +117,9 @@ impl Listeners {
         let Self { lists, tasks, .. } = self;
         let listen = &listener.listen;
         // Under any policy, updates are decided on one by one, since it may change.
-        let only = view.transparent().filter(|_| view.all_rights().is_none());
+        let only = view
+            .transparent_server()
+            .filter(|_| view.all_rights().is_none());
         // Before a server is asked, so that no change is missed meanwhile. Announcements of the
         // only server pass unchanged.
         let announced = match only {
@@ -133,7 +135,9 @@ impl Listeners {
                 }
                 // Kept results of resources that have changed are dropped.
                 listen.messages =
-                    lists.noting(only.id, None, &listen.messages, |_, message| Some(message));
+                    lists.observe_messages(only.id, None, &listen.messages, |_, message| {
+                        Some(message)
+                    });
                 let listening = only.client.listen(listen).await;
                 let refused = |error| view.no_answer(only.id, &error);
                 (listening.map_err(refused)?, true)
@@ -380,7 +384,7 @@ impl ListenRequest<'_> {
             context, messages, ..
         } = self.listen;
         let (context, session) = (Arc::clone(context), context.session());
-        lists.noting(backend, session, messages, move |lists, message| {
+        lists.observe_messages(backend, session, messages, move |lists, message| {
             let ServerMessage::Notification(notification) = message else {
                 return Some(message);
             };

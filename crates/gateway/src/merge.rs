@@ -298,7 +298,7 @@ pub fn join_instructions(instructions: &[(&str, Json)]) -> Option<Json> {
             text.extend_from_slice(b"\\n\\n");
         }
         let heading = Json::string(&format!("# {backend}\n\n"));
-        text.extend_from_slice(heading.inner());
+        text.extend_from_slice(heading.inner_text());
         text.extend_from_slice(inner.as_bytes());
     }
     text.push(b'"');

@@ -120,7 +120,7 @@ impl Notices {
                 return debug!(backend = backend.name(), method = %notification.method, "notification of a client dropped: unknown, to a server with filters");
             }
             if let Err(error) = view
-                .briefly(backend.client.notify(notification, context))
+                .wait_briefly(backend.client.notify(notification, context))
                 .await
             {
                 debug!(backend = backend.name(), %error, method = %notification.method, "notification of a client lost");

@@ -74,7 +74,7 @@ impl Lookup<'_> {
             Method::GetPrompt => ListKind::Prompts,
             _ => return None,
         };
-        Router::new(params, self).known_by_name(kind, &["name"])
+        Router::new(params, self).resolve_known_name(kind, &["name"])
     }
 
     /// The target of a request that names a tool, a prompt or a resource. `None` if the method
@@ -86,18 +86,18 @@ impl Lookup<'_> {
     ) -> Option<Result<Target, RpcError>> {
         let router = Router::new(params, self);
         match method {
-            Method::CallTool => Some(router.by_name(ListKind::Tools, &["name"]).await),
-            Method::GetPrompt => Some(router.by_name(ListKind::Prompts, &["name"]).await),
+            Method::CallTool => Some(router.resolve_name(ListKind::Tools, &["name"]).await),
+            Method::GetPrompt => Some(router.resolve_name(ListKind::Prompts, &["name"]).await),
             Method::ReadResource | Method::GetSkill | Method::ReadDirectory => {
                 let action = match method {
                     Method::GetSkill => PolicyAction::GetSkill,
                     _ => PolicyAction::Read,
                 };
-                Some(router.by_uri(&["uri"], action).await)
+                Some(router.resolve_uri(&["uri"], action).await)
             }
             Method::Subscribe => Some(router.subscription(PolicyAction::Subscribe).await),
             Method::Unsubscribe => Some(router.subscription(PolicyAction::Read).await),
-            Method::Complete => Some(router.by_reference().await),
+            Method::Complete => Some(router.resolve_reference().await),
             _ => None,
         }
     }
@@ -171,7 +171,7 @@ impl Lookup<'_> {
         if view.backends().any(|backend| backend.withholds(name)) {
             return Err(fault::unknown_name("name", name, &[]));
         }
-        if let Some((backend, original)) = by_prefix(view, name) {
+        if let Some((backend, original)) = find_by_prefix(view, name) {
             // A filter on calls must not be bypassed by other methods.
             return if backend.has_listed_tools_only || !view.passes_all_of(backend.id) {
                 Err(fault::unknown_name("name", name, &[]))
@@ -363,7 +363,7 @@ impl Lookup<'_> {
 
 /// The server with the longest prefix of `name`, and the rest of the name. `None` if `view` does
 /// not show that server.
-pub(crate) fn by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a Member, &'a str)> {
+pub(crate) fn find_by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a Member, &'a str)> {
     // Of equally long prefixes the first server's counts, and `max_by_key` returns the last.
     let prefixed = view
         .topology()
@@ -371,7 +371,7 @@ pub(crate) fn by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a Member
         .iter()
         .rev()
         .filter(|backend| backend.naming.prefix_len() > 0);
-    let found = prefixed.filter_map(|backend| Some((backend, backend.naming.original(name)?)));
+    let found = prefixed.filter_map(|backend| Some((backend, backend.naming.original_name(name)?)));
     found
         .max_by_key(|(backend, _)| backend.naming.prefix_len())
         .filter(|(backend, _)| view.shows(backend.id))
@@ -388,7 +388,7 @@ pub(crate) fn alias_in_use(
 ) -> Option<String> {
     let view = View::for_client(lists.topology(), client);
     let topology = view.topology();
-    let needs_alias = Claims::newest(&view, lists).needs_alias(uri, backend);
+    let needs_alias = Claims::from_newest_lists(&view, lists).needs_alias(uri, backend);
     let is_needed =
         needs_alias.unwrap_or_else(|| handed_out(uri).is_some_and(|owner| owner != backend));
     is_needed.then(|| topology.get(backend).map(|member| member.naming.alias(uri)))?
@@ -407,8 +407,8 @@ impl<'a> Router<'a> {
         }
     }
 
-    async fn by_name(&self, kind: ListKind, path: &[&str]) -> Result<Target, RpcError> {
-        if let Some(known) = self.known_by_name(kind, path) {
+    async fn resolve_name(&self, kind: ListKind, path: &[&str]) -> Result<Target, RpcError> {
+        if let Some(known) = self.resolve_known_name(kind, path) {
             return known;
         }
         let (range, name) = self.string_at(path)?;
@@ -418,16 +418,16 @@ impl<'a> Router<'a> {
             context,
             ..
         } = self.lookup;
-        let catalogue = lists.catalogues.seen_by(kind, view.reader());
+        let catalogue = lists.catalogues.for_reader(kind, view.reader());
         let newest = catalogue.newest_in(view);
         let is_missing = |backend: &Member| {
             newest.as_ref().is_none_or(|list| {
-                let mut missing = list.unlisted().into_iter();
+                let mut missing = list.unlisted_servers().into_iter();
                 missing.any(|(name, _)| name == backend.name())
             })
         };
         // Slow servers must not delay a call of another server's tool.
-        if let Some((backend, original)) = by_prefix(view, &name)
+        if let Some((backend, original)) = find_by_prefix(view, &name)
             && is_missing(backend)
             && backend.permits_tool(original)
             && let Some(definition) = match kind {
@@ -452,13 +452,13 @@ impl<'a> Router<'a> {
         }
         match fresh
             .as_ref()
-            .and_then(|snapshot| self.by_bare_name(snapshot, &name, range.clone()))
+            .and_then(|snapshot| self.resolve_bare_name(snapshot, &name, range.clone()))
         {
             Some(found) => found,
             None => {
                 let mut unlisted = fresh
                     .or(newest)
-                    .map(|snapshot| snapshot.unlisted())
+                    .map(|snapshot| snapshot.unlisted_servers())
                     .unwrap_or_default();
                 // A server where the client may not sign in has nothing for that client.
                 unlisted.retain(|(missing, outcome)| {
@@ -489,7 +489,7 @@ impl<'a> Router<'a> {
 
     /// The server of an unlisted name, if only a server that requires a sign-in can have it.
     fn to_sign_in(&self, name: &str, unlisted: &[(String, Outcome)]) -> Option<&'a Member> {
-        let prefix = by_prefix(self.lookup.view, name).map(|(backend, _)| backend.name());
+        let prefix = find_by_prefix(self.lookup.view, name).map(|(backend, _)| backend.name());
         let backend = match (prefix, unlisted) {
             (Some(backend), _) => self.backend(backend)?,
             (None, [(only, _)]) => self.backend(only)?,
@@ -513,7 +513,10 @@ impl<'a> Router<'a> {
             context: context.without_progress(),
             messages: ServerMessages::discard(),
         };
-        let error = view.briefly(view.request(backend.id, call)).await.err();
+        let error = view
+            .wait_briefly(view.request(backend.id, call))
+            .await
+            .err();
         error
             .filter(|error| error.sign_in().is_some())
             .map(|error| view.no_answer(backend.id, &error))
@@ -541,7 +544,7 @@ impl<'a> Router<'a> {
                 backend.client.traits().stand_in.is_some() && !self.is_by_list(kind, backend);
             let own = backend
                 .naming
-                .original(name)
+                .original_name(name)
                 .filter(|own| is_open || backend.is_stand_in(own));
             own.is_some_and(|own| view.permits_name(Filtered::Tools, backend.id, own, None))
         };
@@ -552,7 +555,7 @@ impl<'a> Router<'a> {
         let (Some(backend), None) = (found.next(), found.next()) else {
             return None;
         };
-        Some(self.to_unlisted(backend, backend.naming.original(name)?, kind, range))
+        Some(self.to_unlisted(backend, backend.naming.original_name(name)?, kind, range))
     }
 
     /// Whether only listed names of this server may be called. That holds with a filter or a
@@ -565,8 +568,12 @@ impl<'a> Router<'a> {
             }
     }
 
-    /// [`Router::by_name`] without asking a server: uses prefixes and the lists already read.
-    fn known_by_name(&self, kind: ListKind, path: &[&str]) -> Option<Result<Target, RpcError>> {
+    /// [`Router::resolve_name`] without asking a server: uses prefixes and the lists already read.
+    fn resolve_known_name(
+        &self,
+        kind: ListKind,
+        path: &[&str],
+    ) -> Option<Result<Target, RpcError>> {
         let (range, name) = match self.string_at(path) {
             Ok(found) => found,
             Err(error) => return Some(Err(error)),
@@ -574,17 +581,17 @@ impl<'a> Router<'a> {
         let Lookup { view, lists, .. } = self.lookup;
         let newest = lists
             .catalogues
-            .seen_by(kind, view.reader())
+            .for_reader(kind, view.reader())
             .newest_in(view);
         if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             return Some(self.to_entry(entry, range));
         }
         // A prefix names the server without any list, even for a name that the server does not
         // list.
-        let Some((backend, original)) = by_prefix(view, &name) else {
+        let Some((backend, original)) = find_by_prefix(view, &name) else {
             return newest
                 .as_ref()
-                .and_then(|snapshot| self.by_bare_name(snapshot, &name, range));
+                .and_then(|snapshot| self.resolve_bare_name(snapshot, &name, range));
         };
         (!self.is_by_list(kind, backend)).then(|| self.to_unlisted(backend, original, kind, range))
     }
@@ -593,7 +600,7 @@ impl<'a> Router<'a> {
     /// prefixes (MCP Apps 2026-01-26, Standard MCP Messages). If several servers have the name, the
     /// server whose app the client has open is meant. `None` if no list has the name, or if a list
     /// that may have it is missing.
-    fn by_bare_name(
+    fn resolve_bare_name(
         &self,
         tools: &ListView,
         name: &str,
@@ -617,7 +624,9 @@ impl<'a> Router<'a> {
         let meant = match all.as_slice() {
             [] => return None,
             // A server whose list is missing may have the tool too.
-            [only] if tools.unlisted().is_empty() || origin_of(&all) == Some(only.backend) => {
+            [only]
+                if tools.unlisted_servers().is_empty() || origin_of(&all) == Some(only.backend) =>
+            {
                 Some(*only)
             }
             [_] => return None,
@@ -641,7 +650,7 @@ impl<'a> Router<'a> {
         })
     }
 
-    async fn by_uri(&self, path: &[&str], action: PolicyAction) -> Result<Target, RpcError> {
+    async fn resolve_uri(&self, path: &[&str], action: PolicyAction) -> Result<Target, RpcError> {
         let (range, uri) = self.string_at(path)?;
         let view = self.lookup.view;
         let longest = LONGEST_URI;
@@ -658,7 +667,7 @@ impl<'a> Router<'a> {
                 let params = if original == uri {
                     self.params.clone()
                 } else {
-                    self.renamed(range, &Json::string(&original))
+                    self.rename_item(range, &Json::string(&original))
                 };
                 Target::One(Routed {
                     backend,
@@ -697,7 +706,7 @@ impl<'a> Router<'a> {
     /// A subscription to an unlisted resource goes to all servers: the first one might accept any
     /// URI while another one has the resource.
     async fn subscription(&self, action: PolicyAction) -> Result<Target, RpcError> {
-        match self.by_uri(&["uri"], action).await? {
+        match self.resolve_uri(&["uri"], action).await? {
             Target::FirstThatHas(uri) => {
                 for backend in self.lookup.view.ids() {
                     if !self.lookup.may_have_unlisted(backend).await {
@@ -712,7 +721,7 @@ impl<'a> Router<'a> {
 
     /// The target of `completion/complete`, which refers to a prompt by name or to a template by
     /// URI.
-    async fn by_reference(&self) -> Result<Target, RpcError> {
+    async fn resolve_reference(&self) -> Result<Target, RpcError> {
         let (_, reference) = self.string_at(&["ref", "type"])?;
         let named = |member| {
             self.params
@@ -726,8 +735,11 @@ impl<'a> Router<'a> {
             ));
         }
         match reference.as_str() {
-            "ref/prompt" => self.by_name(ListKind::Prompts, &["ref", "name"]).await,
-            "ref/resource" => self.by_uri(&["ref", "uri"], PolicyAction::Complete).await,
+            "ref/prompt" => self.resolve_name(ListKind::Prompts, &["ref", "name"]).await,
+            "ref/resource" => {
+                self.resolve_uri(&["ref", "uri"], PolicyAction::Complete)
+                    .await
+            }
             other => Err(fault::invalid_params(format!(
                 "params.ref.type {other:?} is neither ref/prompt nor ref/resource"
             ))),
@@ -739,7 +751,7 @@ impl<'a> Router<'a> {
             (Some(original), Some(key)) if original != key => Some(original),
             _ => None,
         };
-        let (params, arguments) = self.rewritten(entry.rewriting.as_deref(), named, range)?;
+        let (params, arguments) = self.rewrite_params(entry.rewriting.as_deref(), named, range)?;
         Ok(Target::One(Routed {
             backend: entry.backend,
             params,
@@ -762,8 +774,9 @@ impl<'a> Router<'a> {
             .find(original)
             .filter(|_| kind == ListKind::Tools);
         let name = Json::string(original);
-        let (params, arguments) = self.rewritten(rewriting.map(Arc::as_ref), Some(&name), range)?;
-        let is_renamed = backend.naming.bare(original) != original;
+        let (params, arguments) =
+            self.rewrite_params(rewriting.map(Arc::as_ref), Some(&name), range)?;
+        let is_renamed = backend.naming.bare_name(original) != original;
         Ok(Target::One(Routed {
             backend: backend.id,
             params,
@@ -775,7 +788,7 @@ impl<'a> Router<'a> {
 
     /// The parameters with `name` at `range`, if given, and with the arguments for the server. Notes
     /// that a call must not be repeated.
-    fn rewritten(
+    fn rewrite_params(
         &self,
         rewriting: Option<&ToolRewriting>,
         name: Option<&Json>,
@@ -788,14 +801,15 @@ impl<'a> Router<'a> {
             .map(ToolRewriting::arguments)
             .filter(|arguments| !arguments.is_empty())
         else {
-            let params = name.map_or_else(|| self.params.clone(), |name| self.renamed(range, name));
+            let params =
+                name.map_or_else(|| self.params.clone(), |name| self.rename_item(range, name));
             return Ok((params, Rewritten::NONE));
         };
         let params = arguments.apply(&self.params, name.map(|name| (range, name)))?;
         Ok((params, Rewritten::ARGUMENTS.when(arguments.adds())))
     }
 
-    fn renamed(&self, range: Range<usize>, name: &Json) -> Json {
+    fn rename_item(&self, range: Range<usize>, name: &Json) -> Json {
         self.params.with_indexed(range, name)
     }
 

@@ -52,7 +52,7 @@ const IN_DIRECTORY: Places = &[(&[Key("resources"), Each], &[&[Key("uri")]])];
 const IN_SKILL_RESULT: Places = &[(&[Key("skill")], &SKILL)];
 
 /// The ranges of the URIs in the answer to a request of this method.
-pub(crate) fn in_response(method: &Method, response: &Response) -> Vec<Range<usize>> {
+pub(crate) fn find_in_response(method: &Method, response: &Response) -> Vec<Range<usize>> {
     let places = match method {
         Method::CallTool | Method::TaskResult => IN_CALL_RESULT,
         Method::GetPrompt => IN_PROMPT,
@@ -69,12 +69,12 @@ pub(crate) fn in_response(method: &Method, response: &Response) -> Vec<Range<usi
 }
 
 /// The ranges of the URIs of a tool's app in its definition.
-pub(crate) fn in_tool(tool: &Json) -> Vec<Range<usize>> {
+pub(crate) fn find_in_tool(tool: &Json) -> Vec<Range<usize>> {
     find(tool, &[(&[], &APP)])
 }
 
 /// The ranges of the URIs in the entry of a skill.
-pub(crate) fn in_skill(entry: &Json) -> Vec<Range<usize>> {
+pub(crate) fn find_in_skill(entry: &Json) -> Vec<Range<usize>> {
     find(entry, &[(&[], &SKILL)])
 }
 
@@ -155,7 +155,7 @@ mod tests {
             panic!("{result}")
         };
         let result = response.result().unwrap();
-        let found = in_response(&Method::from_name(method), &response);
+        let found = find_in_response(&Method::from_name(method), &response);
         found
             .into_iter()
             .map(|range| result.slice(range).as_str().unwrap().into_owned())

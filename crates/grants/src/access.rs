@@ -156,7 +156,7 @@ impl UserAccess {
     }
 
     /// The server's requirements, if it refuses to serve the user without credentials.
-    pub fn missing(&self) -> Option<Wanted> {
+    pub fn requirements(&self) -> Option<Wanted> {
         let state = self.0.state.lock();
         let (wanted, stamp) = state.missing.as_ref()?;
         // After a change of the store, another process may have signed the user in.
@@ -208,7 +208,7 @@ impl UserAccess {
     ///
     /// If the credentials cannot be sent.
     pub fn ready(&self, message: Message<'_>) -> Option<Result<HeaderMap, NoAccess>> {
-        let held = self.held()?;
+        let held = self.held_credentials()?;
         let nonce = self.0.state.lock().nonce.clone();
         Some(held.headers(message, nonce.as_deref()))
     }
@@ -220,7 +220,7 @@ impl UserAccess {
     /// If the user has none, or it cannot be used now, or only with a DPoP proof.
     pub async fn token(&self) -> Result<Zeroizing<String>, NoAccess> {
         let stamp = self.0.store.stamp();
-        let held = match self.held() {
+        let held = match self.held_credentials() {
             Some(held) => Some(held),
             None => finished(self.0.work(None)).await?,
         };
@@ -237,11 +237,11 @@ impl UserAccess {
                 "the user's token needs a proof that only Fanlight can make".to_owned(),
             )
         };
-        held.bare(prefix).ok_or_else(bound)
+        held.bare_token(prefix).ok_or_else(bound)
     }
 
     /// The valid credentials in memory. If they are due, new ones are fetched in the background.
-    fn held(&self) -> Option<Arc<Held>> {
+    fn held_credentials(&self) -> Option<Arc<Held>> {
         let mut state = self.0.state.lock();
         let held = state.held.clone()?;
         let is_changed = state.looked.is_outdated(&self.0.store);
@@ -355,7 +355,7 @@ impl UserAccess {
             return NoAccess::Unavailable(reason.to_owned());
         }
         NoAccess::SignIn(Box::new(Wanted {
-            scopes: Some(held.with(&wanted)),
+            scopes: Some(held.union(&wanted)),
             ..Wanted::from_challenge(challenge)
         }))
     }
@@ -393,7 +393,7 @@ impl Wanted {
 }
 
 impl<'a> Message<'a> {
-    fn proven(self, nonce: Option<&'a str>) -> ProvenRequest<'a> {
+    fn to_proven(self, nonce: Option<&'a str>) -> ProvenRequest<'a> {
         ProvenRequest {
             method: self.method,
             url: self.url,

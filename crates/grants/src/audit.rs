@@ -17,7 +17,7 @@ pub trait GrantRecord: fmt::Debug + Send + Sync {
     fn begins(&self, change: GrantChange<'_>) -> BoxFuture<'static, Result<(), NotOnRecord>>;
 
     /// Reports the outcome of a change.
-    fn ended(&self, change: GrantChange<'_>, end: &GrantChangeEnd<'_>);
+    fn record_end(&self, change: GrantChange<'_>, end: &GrantChangeEnd<'_>);
 }
 
 /// A change could not be written to the audit log.

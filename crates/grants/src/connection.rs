@@ -144,8 +144,8 @@ pub async fn all_connections(store: &Store) -> Result<Vec<(Owner, UserConnection
 async fn opened_connections(
     store: &Store,
 ) -> Result<(Vec<(Owner, UserConnection)>, usize), StoreError> {
-    let (granted, unknown_grants) = store.opened::<Grant>().await?;
-    let (deposited, unknown_keys) = store.opened::<UserKey>().await?;
+    let (granted, unknown_grants) = store.read_all::<Grant>().await?;
+    let (deposited, unknown_keys) = store.read_all::<UserKey>().await?;
     let granted = granted.into_iter().map(|Exported { owner, record }| {
         let connection = UserConnection::of_grant(owner.server(), &record);
         (owner, connection)
@@ -257,22 +257,22 @@ pub async fn connections(
     principal: &[u8],
 ) -> Result<Vec<UserConnection>, StoreError> {
     let (granted, deposited) = (
-        grants.granted(principal).await?,
-        grants.deposited(principal).await?,
+        grants.list_grants(principal).await?,
+        grants.list_keys(principal).await?,
     );
     let of = |name: String| {
         let server = grants.server(&name)?;
         let owner = Owner::new(principal, &name);
         if matches!(server.settings.method, Method::Key { .. }) {
-            let key = found(&deposited, &owner);
+            let key = find_record(&deposited, &owner);
             let is_outdated = key.is_some_and(|key| key.origin != server.origin());
             return Some(UserConnection {
                 is_outdated,
                 ..UserConnection::of_key(&name, key)
             });
         }
-        let kept = grants.kept_as(&owner);
-        let Some(grant) = found(&granted, &kept) else {
+        let kept = grants.record_owner(&owner);
+        let Some(grant) = find_record(&granted, &kept) else {
             return Some(UserConnection::none(&name));
         };
         let is_outdated = grants
@@ -287,7 +287,7 @@ pub async fn connections(
 }
 
 /// The record of this owner.
-fn found<'a, T>(all: &'a [Exported<T>], owner: &Owner) -> Option<&'a T> {
+fn find_record<'a, T>(all: &'a [Exported<T>], owner: &Owner) -> Option<&'a T> {
     all.iter()
         .find(|one| one.owner == *owner)
         .map(|one| &one.record)
@@ -386,7 +386,7 @@ mod tests {
             Box::pin(async { Ok(()) })
         }
 
-        fn ended(&self, change: GrantChange<'_>, _: &GrantChangeEnd<'_>) {
+        fn record_end(&self, change: GrantChange<'_>, _: &GrantChangeEnd<'_>) {
             self.0
                 .lock()
                 .unwrap()
@@ -404,7 +404,7 @@ mod tests {
     async fn purge_that_fails_midway_puts_on_record_what_is_gone() {
         let (entries, ended) = (Arc::new(Failing::default()), Arc::new(Ended::default()));
         let store =
-            Store::in_common(Arc::<Failing>::clone(&entries), &Keys::new([[1; 32]])).unwrap();
+            Store::open_common(Arc::<Failing>::clone(&entries), &Keys::new([[1; 32]])).unwrap();
         for user in [b"ann", b"bob"] {
             store
                 .put(
@@ -425,7 +425,7 @@ mod tests {
     async fn purge_removes_what_no_key_opens_only_where_nobody_has_to_be_named() {
         let (entries, ended) = (Arc::new(Failing::default()), Arc::new(Ended::default()));
         let store = |key| {
-            Store::in_common(Arc::<Failing>::clone(&entries), &Keys::new([[key; 32]])).unwrap()
+            Store::open_common(Arc::<Failing>::clone(&entries), &Keys::new([[key; 32]])).unwrap()
         };
         let key = UserKey::new("k", String::new());
         store(1)

@@ -64,7 +64,7 @@ pub enum SignInError {
 }
 
 /// The error for the user; the log gets the details.
-pub(crate) fn failed(server: &str, error: &OAuthError) -> SignInError {
+pub(crate) fn sign_in_error(server: &str, error: &OAuthError) -> SignInError {
     if matches!(error, OAuthError::Refused { .. }) {
         info!(server, %error, "a user's sign-in was refused");
     } else if !matches!(error, OAuthError::ForeignCallback(_)) {

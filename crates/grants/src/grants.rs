@@ -176,7 +176,7 @@ impl Grants {
 
     /// [`Self::user_access`], if the server still has this URL. Credentials for one place are never used at
     /// another.
-    pub fn of_at(&self, principal: &[u8], server: &str, url: &Url) -> Option<UserAccess> {
+    pub fn user_access_at(&self, principal: &[u8], server: &str, url: &Url) -> Option<UserAccess> {
         self.of_any(principal, server, |settings| settings.url == *url)
     }
 
@@ -256,7 +256,7 @@ impl Grants {
 
     /// The owner of the record that a user's access depends on. For exchanged tokens, this is the
     /// user's record at the identity provider.
-    pub(crate) fn kept_as(&self, owner: &Owner) -> Owner {
+    pub(crate) fn record_owner(&self, owner: &Owner) -> Owner {
         let is_exchanged =
             |server: &Arc<Server>| matches!(server.settings.method, Method::Exchange(_));
         let provider = self.server(owner.server()).filter(is_exchanged);
@@ -289,7 +289,7 @@ impl Grants {
             let end = outcome
                 .as_ref()
                 .map_or_else(GrantChangeEnd::failed, |_| GrantChangeEnd::DONE);
-            record.ended(
+            record.record_end(
                 GrantChange {
                     kind,
                     owner: &owner,
@@ -311,7 +311,9 @@ impl Grants {
             kind: GrantChangeKind::SignIn,
             owner,
         };
-        self.0.record.ended(change, &GrantChangeEnd::failed(error));
+        self.0
+            .record
+            .record_end(change, &GrantChangeEnd::failed(error));
     }
 
     /// Stores a user's grant, and starts to use it.
@@ -359,7 +361,7 @@ impl Grants {
     /// # Errors
     ///
     /// If they cannot be read.
-    pub async fn granted(&self, principal: &[u8]) -> Result<Vec<Exported<Grant>>, StoreError> {
+    pub async fn list_grants(&self, principal: &[u8]) -> Result<Vec<Exported<Grant>>, StoreError> {
         self.0.store.list(principal).await
     }
 
@@ -368,7 +370,7 @@ impl Grants {
     /// # Errors
     ///
     /// If they cannot be read.
-    pub async fn deposited(&self, principal: &[u8]) -> Result<Vec<Exported<UserKey>>, StoreError> {
+    pub async fn list_keys(&self, principal: &[u8]) -> Result<Vec<Exported<UserKey>>, StoreError> {
         self.0.store.list(principal).await
     }
 
@@ -392,7 +394,7 @@ impl Grants {
         self.forget(owner);
         // Written afterwards: an unwanted grant must not stay because its end cannot be written to
         // the audit log.
-        self.0.record.ended(
+        self.0.record.record_end(
             GrantChange {
                 kind: GrantChangeKind::SignOut,
                 owner,
@@ -418,7 +420,7 @@ impl Grants {
         self.0.peers.discover(server, wanted, told).await
     }
 
-    /// Finds out where a server's users sign in, unless that takes long, for [`Self::impossible`].
+    /// Finds out where a server's users sign in, unless that takes long, for [`Self::impossible_reason`].
     pub async fn look(&self, server: &str, wanted: &Wanted) {
         if let Some(server) = self.server(server).filter(|one| one.sign_in().is_some()) {
             let _ = timeout(LONGEST_LOOK, self.discover(&server, wanted)).await;
@@ -427,7 +429,7 @@ impl Grants {
 
     /// The reason why no user can sign in to a server, if its authorization server is known to lack
     /// what that needs.
-    pub fn impossible(&self, server: &str, wanted: &Wanted) -> Option<String> {
+    pub fn impossible_reason(&self, server: &str, wanted: &Wanted) -> Option<String> {
         let provider = self.0.peers.last(server, wanted)?.provider;
         Some(provider.sign_in_endpoint().err()?.to_string())
     }
@@ -554,7 +556,7 @@ impl ExchangedAccess {
     pub fn is_missing(&self) -> bool {
         self.user
             .access()
-            .is_some_and(|access| access.missing().is_some())
+            .is_some_and(|access| access.requirements().is_some())
     }
 
     /// Waits until the user has finished or given up signing in; `None` if no sign-in is running.

@@ -213,7 +213,7 @@ impl CommonSessions for OperatorSignIn {
 
     fn put<'a>(&'a self, name: &'a str, session: KeptSession) -> Keeping<'a, ()> {
         Box::pin(async move {
-            let put = self.common()?.put(&place(name), &written(&session)).await;
+            let put = self.common()?.put(&place(name), &to_record(&session)).await;
             put.map_err(in_words)
         })
     }
@@ -223,7 +223,7 @@ impl CommonSessions for OperatorSignIn {
             let (store, place) = (self.common()?, place(name));
             let leased = store.lease::<OperatorSession>(&place, REPLACING).await;
             if let Leased::Ours(_, lease) = leased.map_err(in_words)? {
-                let outcome = LeaseOutcome::Replace(&written(&session));
+                let outcome = LeaseOutcome::Replace(&to_record(&session));
                 let ended = store.end_lease(&place, lease, outcome).await;
                 ended.map_err(in_words)?;
             }
@@ -245,7 +245,7 @@ fn place(name: &str) -> Owner {
     Owner::new(name.as_bytes(), "operator")
 }
 
-fn written(session: &KeptSession) -> OperatorSession {
+fn to_record(session: &KeptSession) -> OperatorSession {
     OperatorSession {
         text: Secret::new(session.text.as_str()),
         expires: session.expires,

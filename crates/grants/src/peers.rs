@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::error::{SignInError, failed, unkept};
+use crate::error::{SignInError, sign_in_error, unkept};
 use crate::oauth::{
     ClientMetadata, ClientRegistration, Discovered, OAuthError, Provider, register,
 };
@@ -119,7 +119,7 @@ impl Peers {
             let redirect_uri = redirect_uri.clone();
             async move {
                 let client = registered(&server, &provider, &redirect_uri).await;
-                client.inspect_err(|error| _ = failed(server.name(), error))
+                client.inspect_err(|error| _ = sign_in_error(server.name(), error))
             }
         };
         let client = self.registered.get_or_ask(&key, fresh, ask).await;

@@ -120,7 +120,7 @@ pub(crate) fn keys_of(
             KeyPlace::Keyring,
         )
     };
-    let (keys, place) = match noted(folder)? {
+    let (keys, place) = match read_note(folder)? {
         Some(None) => in_file(),
         Some(Some(note)) => match note.key(keyring) {
             Ok(key) => in_keyring(key),
@@ -141,7 +141,7 @@ pub(crate) fn keys_of(
         },
         // Records sealed before `keys` were configured can still be opened.
         None if !configured.is_empty() || has_records => in_file(),
-        None => match made(folder, keyring)? {
+        None => match make_key(folder, keyring)? {
             Some(key) => in_keyring(key),
             None => in_file(),
         },
@@ -157,7 +157,7 @@ pub(crate) fn keys_of(
 }
 
 /// Makes a key for new records; `None` for the folder's key.
-fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKeyError> {
+fn make_key(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKeyError> {
     let (note, key) = match create_in_keyring(folder, keyring) {
         Ok(made) => made,
         Err(reason) => {
@@ -177,7 +177,7 @@ fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKe
         return Ok(Some(key));
     }
     // Another process has made the choice meanwhile.
-    let note = noted(folder)?
+    let note = read_note(folder)?
         .ok_or_else(|| SealingKeyError::Note("another process has just removed it".to_owned()))?;
     let key = |note: Note| {
         note.key(keyring).map_err(|reason| SealingKeyError::Away {
@@ -211,7 +211,7 @@ fn create_in_keyring(folder: &Folder, keyring: &dyn Keyring) -> Result<(Note, Ke
 }
 
 /// The note about the key. The outer `None` means no note, the inner `None` the folder's key.
-fn noted(folder: &Folder) -> Result<Option<Option<Note>>, SealingKeyError> {
+fn read_note(folder: &Folder) -> Result<Option<Option<Note>>, SealingKeyError> {
     let text = folder.read(NOTE, LONGEST).map_err(SealingKeyError::Note)?;
     let Some(text) = text else { return Ok(None) };
     let read = std::str::from_utf8(&text).ok().and_then(|text| {
@@ -377,7 +377,7 @@ mod tests {
         let (of, ring) = (TempDir::new().unwrap(), Ring::default());
         let folder = folder(&of);
         let keys: Vec<_> = std::thread::scope(|scope| {
-            let begin = || scope.spawn(|| made(&folder, &ring).unwrap());
+            let begin = || scope.spawn(|| make_key(&folder, &ring).unwrap());
             let all: Vec<_> = (0..8).map(|_| begin()).collect();
             all.into_iter().map(|one| one.join().unwrap()).collect()
         });

@@ -95,7 +95,7 @@ impl Server {
     ) -> Option<ClientRegistration> {
         let client = kept
             .cloned()
-            .or_else(|| self.sign_in()?.configured(provider));
+            .or_else(|| self.sign_in()?.configured_client(provider));
         client.filter(|client| client.client_id == given_for.client_id)
     }
 
@@ -199,9 +199,9 @@ impl Server {
 
 impl SignInMethod {
     /// The configured client, if it is valid for this authorization server.
-    pub(crate) fn configured(&self, provider: &Provider) -> Option<ClientRegistration> {
+    pub(crate) fn configured_client(&self, provider: &Provider) -> Option<ClientRegistration> {
         let client = self.client.as_ref().filter(|_| self.accepts(provider))?;
-        Some(ClientRegistration::configured(provider, client))
+        Some(ClientRegistration::from_configured(provider, client))
     }
 
     /// Whether this authorization server may be used.

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use crate::audit::GrantChangeKind;
-use crate::error::{SignInError, failed, unkept, unusable};
+use crate::error::{SignInError, sign_in_error, unkept, unusable};
 use crate::grants::Grants;
 use crate::links::join_path;
 use crate::oauth::{
@@ -106,7 +106,7 @@ impl Offer {
         let discovered = discovered.map_err(|error| SignInError::from(&error))?;
         let provider = &discovered.provider;
         let usable = provider.sign_in_endpoint();
-        usable.map_err(|error| failed(server.name(), &error))?;
+        usable.map_err(|error| sign_in_error(server.name(), &error))?;
         uses::check(grants, &server, provider, &discovered.resource).await?;
         let scopes = scopes(method, wanted, &discovered);
         Ok(Self {
@@ -149,7 +149,7 @@ impl Offer {
             let told = told
                 .iter()
                 .filter(|scope| knows(&discovered.provider, scope))
-                .fold(scopes.clone(), |scopes, scope| scopes.with(scope));
+                .fold(scopes.clone(), |scopes, scope| scopes.union(scope));
             if is_lasting {
                 lasting(told, &discovered.provider)
             } else {
@@ -220,7 +220,7 @@ impl Offer {
         let proof_key = is_dpop
             .then(ProofKey::generate)
             .transpose()
-            .map_err(|error| failed(server.name(), &error))?;
+            .map_err(|error| sign_in_error(server.name(), &error))?;
         let given_for = GivenFor {
             origin: server.origin(),
             client_id: client.client_id.clone(),
@@ -250,7 +250,7 @@ impl Offer {
         redirect_uri: &Url,
     ) -> Result<AuthorizationRequest, SignInError> {
         authorization_request(&self.provider, client, redirect_uri, self.target.clone())
-            .map_err(|error| failed(self.server(), &error))
+            .map_err(|error| sign_in_error(self.server(), &error))
     }
 
     /// The request that the browser takes to the identity provider, to identify its user.
@@ -262,7 +262,7 @@ impl Offer {
         let mut request = self
             .request(client, redirect_uri)?
             .with_nonce()
-            .map_err(|error| failed(self.server(), &error))?;
+            .map_err(|error| sign_in_error(self.server(), &error))?;
         if self
             .scopes()
             .is_some_and(|scopes| scopes.include(&Scopes::read(LASTING)))
@@ -316,7 +316,7 @@ impl Offer {
         }
         if callback.is_for_once {
             let registered = registered(server, provider, &redirect_uri).await;
-            return registered.map_err(|error| failed(server.name(), &error));
+            return registered.map_err(|error| sign_in_error(server.name(), &error));
         }
         peers.client(server, provider, &redirect_uri, store).await
     }
@@ -324,7 +324,7 @@ impl Offer {
     /// The client that the operator has registered, if any.
     pub(crate) fn configured_client(&self) -> Result<Option<ClientRegistration>, SignInError> {
         let method = self.server.sign_in().ok_or(SignInError::NoServer)?;
-        Ok(method.configured(&self.provider))
+        Ok(method.configured_client(&self.provider))
     }
 
     /// Whether the operator has registered the client.
@@ -350,7 +350,7 @@ impl Offer {
         let tokens = asking
             .redeem(request, brought)
             .await
-            .map_err(|error| failed(self.server(), &error))?;
+            .map_err(|error| sign_in_error(self.server(), &error))?;
         let none = || SignInError::NotIdentified("the identity provider sent no ID token".into());
         let (token, nonce) = tokens
             .id_token
@@ -483,7 +483,7 @@ impl Begun {
                         grants.peers().forget_clients_at(&client.issuer);
                     }
                 }
-                return Err(failed(server.name(), &error));
+                return Err(sign_in_error(server.name(), &error));
             }
         };
         let AuthorizationRequest { target, .. } = request;
@@ -542,7 +542,7 @@ impl Granted {
 /// it has. A scope for a lasting sign-in is added (2026-07-28 basic/authorization, Refresh Tokens).
 fn scopes(method: &SignInMethod, wanted: &Wanted, discovered: &Discovered) -> Option<Scopes> {
     let scopes = match (&method.scopes, &wanted.scopes) {
-        (Some(configured), Some(wanted)) => configured.with(wanted),
+        (Some(configured), Some(wanted)) => configured.union(wanted),
         (Some(configured), None) => configured.clone(),
         (None, _) => discovered.scopes.clone()?,
     };
@@ -553,7 +553,7 @@ fn scopes(method: &SignInMethod, wanted: &Wanted, discovered: &Discovered) -> Op
 fn lasting(scopes: Scopes, provider: &Provider) -> Scopes {
     let lasting = Scopes::read(LASTING);
     if knows(provider, &lasting) {
-        scopes.with(&lasting)
+        scopes.union(&lasting)
     } else {
         scopes
     }

@@ -176,7 +176,7 @@ pub async fn accept_and_spawn<F>(
         );
         let admitted = admission.enter(Arc::clone(&usage) as Arc<dyn Endable>);
         together.tasks.spawn(async move {
-            usage.ended().run_until_cancelled(serving).await;
+            usage.end_token().run_until_cancelled(serving).await;
             drop(admitted);
         });
     };

@@ -153,7 +153,7 @@ impl Table {
             peer: newcomer,
             several,
         }
-        .first();
+        .first_candidates();
         ended
             .iter()
             .filter_map(|number| self.open.get(number))
@@ -173,7 +173,7 @@ struct Displaced<'a> {
 
 impl Displaced<'_> {
     /// The connections of the first non-empty kind in the module's list.
-    fn first(&self) -> Vec<u64> {
+    fn first_candidates(&self) -> Vec<u64> {
         let waits = |_: &OpenConnection<'_>, usage: &Usage| {
             matches!(usage.kind, UsageKind::WaitsForClient | UsageKind::Listens)
         };

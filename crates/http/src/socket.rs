@@ -77,7 +77,7 @@ impl ListeningSocket {
     }
 
     /// A socket that the service manager has opened, and keeps.
-    pub fn passed(socket: TcpListener) -> Self {
+    pub fn from_service_manager(socket: TcpListener) -> Self {
         Self {
             socket: Socket::Tcp(socket),
             is_passed: true,

@@ -51,7 +51,7 @@ impl ConnectionUse {
     }
 
     /// Cancelled when the connection must end.
-    pub(crate) fn ended(&self) -> &CancellationToken {
+    pub(crate) fn end_token(&self) -> &CancellationToken {
         &self.end
     }
 }

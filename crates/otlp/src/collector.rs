@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::client::Client;
 use crate::error::StartError;
-use crate::export::{Export, NotExported, refused};
+use crate::export::{Export, NotExported, refused_count};
 #[cfg(feature = "grpc")]
 use crate::grpc::Services;
 use crate::settings::{OtlpProtocol, OtlpTarget};
@@ -73,7 +73,7 @@ impl Collector {
         // An answer that cannot be decoded accepts the whole request.
         Ok(ExportLogsServiceResponse::decode(response.into_body())
             .as_ref()
-            .map(refused)
+            .map(refused_count)
             .unwrap_or_default())
     }
 }

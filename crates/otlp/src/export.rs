@@ -27,7 +27,7 @@ pub(crate) struct NotExported {
 }
 
 /// How many log records the collector refused, by its answer.
-pub(crate) fn refused(answer: &ExportLogsServiceResponse) -> u64 {
+pub(crate) fn refused_count(answer: &ExportLogsServiceResponse) -> u64 {
     answer
         .partial_success
         .as_ref()

@@ -10,7 +10,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::client::headers;
 use crate::error::StartError;
-use crate::export::{Export, NotExported, refused};
+use crate::export::{Export, NotExported, refused_count};
 use crate::settings::OtlpTarget;
 use crate::{USER_AGENT, tls};
 
@@ -75,7 +75,7 @@ impl Services {
                 client
                     .export(self.request(request))
                     .await
-                    .map(|answer| refused(answer.get_ref()))
+                    .map(|answer| refused_count(answer.get_ref()))
             }
         };
         // Only the code: the message could repeat a secret.

@@ -161,7 +161,7 @@ impl Policies {
     ///
     /// All faults in them.
     pub fn new(settings: PolicySettings) -> Result<Self, Vec<InvalidPolicy>> {
-        Self::within(settings, MEMORY)
+        Self::with_memory(settings, MEMORY)
     }
 
     /// Creates the policies from `settings`, which remember at most about so many bytes.
@@ -169,7 +169,10 @@ impl Policies {
     /// # Errors
     ///
     /// All faults in them.
-    pub fn within(settings: PolicySettings, memory: usize) -> Result<Self, Vec<InvalidPolicy>> {
+    pub fn with_memory(
+        settings: PolicySettings,
+        memory: usize,
+    ) -> Result<Self, Vec<InvalidPolicy>> {
         let number = settings.number();
         let PolicySettings {
             mut texts,
@@ -219,7 +222,7 @@ impl Policies {
     }
 
     /// The rules in the language Cedar, including those made from `allow`.
-    pub fn written(&self) -> impl Iterator<Item = WrittenRule<'_>> {
+    pub fn written_rules(&self) -> impl Iterator<Item = WrittenRule<'_>> {
         self.shared.rules.iter().map(|rule| WrittenRule {
             file: &rule.place.0,
             line: rule.place.1,
@@ -271,12 +274,12 @@ impl Policies {
         arguments: Option<&Json>,
     ) -> Option<Explanation> {
         let rights = self.rights(client)?;
-        let (listed, mut notes) = rights.listed(item);
+        let (listed, mut notes) = rights.judge_listing(item);
         let action = item.kind.use_action();
         let verdict = match listed.outcome {
             PolicyOutcome::Hidden => Ok(listed),
             _ => rights
-                .decided(action, item, arguments)
+                .judge_action(action, item, arguments)
                 .map(|(verdict, more)| {
                     notes.extend(more);
                     verdict
@@ -617,7 +620,7 @@ impl ClientRights {
     }
 
     /// Whether the client is shown an item, and which rules decide that.
-    fn listed(&self, item: &PolicyItem<'_>) -> (Verdict, Vec<String>) {
+    fn judge_listing(&self, item: &PolicyItem<'_>) -> (Verdict, Vec<String>) {
         let sets = self.sets();
         let hides = self.rules(&sets, PolicyAction::List).hides;
         self.judge_visibility(item, hides, |action| {
@@ -651,7 +654,7 @@ impl ClientRights {
         action: PolicyAction,
         item: &PolicyItem<'_>,
     ) -> Said {
-        let said = self.remembered(action, item, || {
+        let said = self.recall_or_decide(action, item, || {
             self.say(action, item, &rules.without_arguments.policies(item), None)
         });
         match &rules.of_request {
@@ -734,7 +737,7 @@ impl ClientRights {
     }
 
     /// The verdict about an action with an item that the client is shown.
-    fn decided(
+    fn judge_action(
         &self,
         action: PolicyAction,
         item: &PolicyItem<'_>,
@@ -935,7 +938,7 @@ impl ClientRights {
     }
 
     /// Returns a remembered decision, or makes it now.
-    fn remembered(
+    fn recall_or_decide(
         &self,
         action: PolicyAction,
         item: &PolicyItem<'_>,
@@ -1058,9 +1061,9 @@ impl Rights for ClientRights {
 
     fn listing(&self, item: &PolicyItem<'_>) -> Verdict {
         if self.is_unknown(item) {
-            return Verdict::of_nothing(PolicyOutcome::Hidden);
+            return Verdict::without_policy(PolicyOutcome::Hidden);
         }
-        self.listed(item).0
+        self.judge_listing(item).0
     }
 
     fn reaches(&self, server: &str) -> bool {
@@ -1075,7 +1078,7 @@ impl Rights for ClientRights {
         self.is_lasting() && self.reach(server).all
     }
 
-    fn sending(&self, server: &str, method: &str) -> Verdict {
+    fn judge_sending(&self, server: &str, method: &str) -> Verdict {
         let (action, kind) = (PolicyAction::Send, PolicyKind::Method);
         let item = PolicyItem {
             kind,
@@ -1093,7 +1096,7 @@ impl Rights for ClientRights {
         if is_meant {
             self.verdict(&said, PolicyOutcome::Hidden)
         } else {
-            Verdict::of_nothing(PolicyOutcome::Hidden)
+            Verdict::without_policy(PolicyOutcome::Hidden)
         }
     }
 
@@ -1104,9 +1107,9 @@ impl Rights for ClientRights {
         arguments: Option<&Json>,
     ) -> Result<Verdict, AmbiguousArguments> {
         if self.is_unknown(item) {
-            return Ok(Verdict::of_nothing(PolicyOutcome::Hidden));
+            return Ok(Verdict::without_policy(PolicyOutcome::Hidden));
         }
-        self.decided(action, item, arguments)
+        self.judge_action(action, item, arguments)
             .map(|(verdict, _)| verdict)
     }
 }

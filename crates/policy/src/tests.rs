@@ -653,7 +653,7 @@ fn what_policies_remember_is_limited_in_bytes_and_shared_among_clients() {
             ) + "\n"
         })
         .collect();
-    let all = Policies::within(settings(&source), 1 << 20).unwrap();
+    let all = Policies::with_memory(settings(&source), 1 << 20).unwrap();
     for user in 0..2000 {
         let group = format!("g{}", user % 50);
         let rights = rights(&all, &format!("u{user}"), &[&group, &format!("x{user}")]);
@@ -671,7 +671,7 @@ fn what_policies_remember_is_limited_in_bytes_and_shared_among_clients() {
     }
     assert_eq!(texts.remembered().1, 1, "one set of rules for all");
     let small = r#"permit(principal, action, resource) when { principal.subject == "a" };"#;
-    let texts = Policies::within(settings(small), 400 << 10).unwrap();
+    let texts = Policies::with_memory(settings(small), 400 << 10).unwrap();
     long.iter().for_each(|name| drop(rights(&texts, name, &[])));
     assert!(texts.remembered().0 < 100, "{:?}", texts.remembered());
 }
@@ -759,7 +759,7 @@ fn endpoints_and_lists_can_be_forbidden() {
            forbid(principal, action == Action::"list", resource == Tool::"s/quiet");"#,
     );
     let at = |path: &str, groups: &[&str]| {
-        all.rights_of(&client_of(identity("a", groups), Endpoint::at(path)))
+        all.rights_of(&client_of(identity("a", groups), Endpoint::from_path(path)))
             .unwrap()
     };
     assert_eq!(call(&*at("/mcp/ops", &[]), "s/t", "{}"), "hidden");
@@ -1024,7 +1024,7 @@ fn policies_are_made_of_templates_by_links() {
         );
     }
     let shown = all
-        .written()
+        .written_rules()
         .find(|rule| rule.id == "dev git")
         .expect("it is named by its link")
         .text;
@@ -1149,7 +1149,7 @@ fn client_may_do_everything_at_a_server_only_if_no_item_or_call_can_differ() {
         let all = policies(&source);
         let rights = rights(&all, "a", &["dev"]);
         assert_eq!(rights.is_whole("git"), expected, "{source}");
-        let may_send = rights.sending("git", "acme/do").outcome == PolicyOutcome::Allowed;
+        let may_send = rights.judge_sending("git", "acme/do").outcome == PolicyOutcome::Allowed;
         assert_eq!(may_send, expected, "{source}");
     }
 }

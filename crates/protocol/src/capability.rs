@@ -170,7 +170,7 @@ pub fn can_be_asked(capabilities: &Json) -> bool {
     // In one pass, because each call checks this.
     capabilities.members().any(|member| {
         capabilities
-            .at(member.value.clone())
+            .value_at(member.value.clone())
             .is_some_and(Value::is_object)
             && [ElicitationByForm, Sampling, Roots]
                 .iter()

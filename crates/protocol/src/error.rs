@@ -113,7 +113,7 @@ impl RpcError {
 
     /// The same error, with the name of the gate that refused the request in `data`.
     #[must_use]
-    pub fn of_gate(self, gate: &str) -> Self {
+    pub fn with_gate(self, gate: &str) -> Self {
         self.with("gate", &Json::string(gate))
     }
 

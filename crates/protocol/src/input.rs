@@ -102,7 +102,7 @@ pub fn next_params(first: Option<&Json>, answers: &[(Json, Json)], state: Option
     rewrite_object(
         &first,
         |member| !member.is(&first, INPUT_RESPONSES) && !member.is(&first, REQUEST_STATE),
-        added.inner(),
+        added.inner_text(),
     )
 }
 

@@ -209,13 +209,13 @@ impl Message {
             id: valid_id(&text),
         };
         if !version
-            .and_then(|range| text.at(range))
+            .and_then(|range| text.value_at(range))
             .is_some_and(|version| version.is_str("2.0"))
         {
             return Err(invalid("\"jsonrpc\" must be \"2.0\""));
         }
         let is_null = |at: &Option<Range<usize>>| {
-            let value = at.clone().and_then(|at| text.at(at));
+            let value = at.clone().and_then(|at| text.value_at(at));
             value.is_some_and(|value| value.kind() == Kind::Null)
         };
         match (method, result, error) {
@@ -234,7 +234,7 @@ impl Message {
                     let reason = "more than one of \"method\", \"result\" and \"error\" is there";
                     return Err(invalid(reason));
                 }
-                Self::from_object(text.without(&nulls), sender)
+                Self::from_object(text.without_members(&nulls), sender)
             }
         }
     }
@@ -252,13 +252,13 @@ impl Message {
                 id: id.filter(is_valid_id),
             })
         };
-        let method = match text.at(method).and_then(Value::as_str) {
+        let method = match text.value_at(method).and_then(Value::as_str) {
             Some(name) => Method::from_name(&name),
             None => return invalid(id, "\"method\" must be a string"),
         };
         if params
             .as_ref()
-            .and_then(|range| text.at(range.clone()))
+            .and_then(|range| text.value_at(range.clone()))
             .is_some_and(|params| !params.is_object())
         {
             // MCP restricts JSON-RPC: parameters are always named (2026-07-28 basic, Requests).
@@ -434,7 +434,7 @@ impl Response {
                 id: None,
             });
         };
-        if !text.at(body.clone()).is_some_and(Value::is_object) {
+        if !text.value_at(body.clone()).is_some_and(Value::is_object) {
             let reason = "\"result\" and \"error\" must be objects".into();
             return Err(MessageError::Invalid {
                 reason,
@@ -532,15 +532,15 @@ impl Response {
 
     /// The response with a shorter result for its client. Spans still see this one.
     #[must_use]
-    pub fn shortened(self, result: &Json) -> Self {
+    pub fn with_shorter_result(self, result: &Json) -> Self {
         Self {
             whole: Some(Arc::new(self.clone())),
             ..self.with_body(result)
         }
     }
 
-    /// The response before it was [shortened](Self::shortened); `None` if it was not.
-    pub fn whole(&self) -> Option<&Self> {
+    /// The response before it was [shortened](Self::with_shorter_result); `None` if it was not.
+    pub fn original_response(&self) -> Option<&Self> {
         self.whole.as_deref()
     }
 
@@ -576,7 +576,7 @@ impl Response {
     }
 
     /// The values derived from a [cached](Self::cached) response; `None` for any other.
-    pub fn derived(&self) -> Option<&Derived> {
+    pub fn derived_values(&self) -> Option<&Derived> {
         self.derived.as_deref()
     }
 

@@ -54,7 +54,7 @@ pub struct MirroredMember {
 impl MirroredMember {
     /// The member that the header repeats in requests of `method`.
     pub fn find(&self, method: &str) -> Option<&'static str> {
-        found(self.members, method)
+        find_value(self.members, method)
     }
 }
 
@@ -135,7 +135,7 @@ impl Rules {
     /// The revision's name for a known method.
     pub fn name_of(&self, method: &Method) -> Option<&'static str> {
         let known = method.known_name()?;
-        Some(found(self.renamed, known).unwrap_or(known))
+        Some(find_value(self.renamed, known).unwrap_or(known))
     }
 
     /// The method that this revision calls `name`, if other revisions call it differently.
@@ -146,19 +146,19 @@ impl Rules {
 
     /// The code to send for an error with `code`.
     pub fn code(&self, code: i64) -> i64 {
-        found(self.replaced_codes, code).unwrap_or(code)
+        find_value(self.replaced_codes, code).unwrap_or(code)
     }
 
     /// The HTTP status of a response with this error, if it is one.
     pub fn status(&self, error: Option<i64>) -> u16 {
         error
-            .and_then(|code| found(self.statuses, code))
+            .and_then(|code| find_value(self.statuses, code))
             .unwrap_or(200)
     }
 }
 
 /// The value for `key` in a list of pairs.
-fn found<K: PartialEq, V: Copy>(pairs: &[(K, V)], key: K) -> Option<V> {
+fn find_value<K: PartialEq, V: Copy>(pairs: &[(K, V)], key: K) -> Option<V> {
     let pair = pairs.iter().find(|(known, _)| *known == key)?;
     Some(pair.1)
 }

@@ -217,14 +217,14 @@ impl Notification {
         let params = ObjectBuilder::new().member("_meta", &own_meta).finish();
         match (self.param_range("_meta"), self.params.clone()) {
             (Some(place), _) if self.text.slice(place.clone()).is_object() => {
-                edits.insert_members(place.start, own_meta.inner());
+                edits.insert_members(place.start, own_meta.inner_text());
             }
             // `_meta` is empty.
             (Some(place), _) => edits.replace(place, own_meta.into_bytes()),
-            (None, Some(place)) => edits.insert_members(place.start, params.inner()),
+            (None, Some(place)) => edits.insert_members(place.start, params.inner_text()),
             (None, None) => {
                 let params = ObjectBuilder::new().member("params", &params).finish();
-                edits.insert_members(0, params.inner());
+                edits.insert_members(0, params.inner_text());
             }
         }
         edits.finish_json()
@@ -241,11 +241,11 @@ impl Notification {
             return self;
         };
         let own_meta = self.text.slice(at.clone());
-        let kept = own_meta.without(&[SUBSCRIPTION_ID]);
+        let kept = own_meta.without_members(&[SUBSCRIPTION_ID]);
         let text = if kept.has_members() {
             self.with_value(at, &kept)
         } else {
-            let rest = self.text.slice(params.clone()).without(&["_meta"]);
+            let rest = self.text.slice(params.clone()).without_members(&["_meta"]);
             self.with_value(params, &rest)
         };
         match Message::parse(text.into_bytes(), DEFAULT_NESTING) {

@@ -38,7 +38,7 @@ pub trait Record: fmt::Debug + Send + Sync {
     }
 
     /// Records how a request ended, and how long it took. Must not block.
-    fn ended(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
+    fn record_end(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
         let _ = (request, end, duration);
     }
 }

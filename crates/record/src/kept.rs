@@ -15,7 +15,7 @@ use crate::event::{
     RecordedRequest, RequestEnd,
 };
 use crate::ledger::{Arguments, Entry, Ledger, LedgerFiles};
-use crate::masked::masked;
+use crate::masked::mask_secrets;
 
 /// The most bytes of arguments that are kept in full. Longer ones are kept as a digest.
 const ARGUMENTS: usize = 16 << 10;
@@ -207,7 +207,7 @@ impl KeptRecord {
         &self,
         change: &ConnectionChange<'_>,
     ) -> Result<Option<Acknowledged>, NotRecorded> {
-        self.begun(|| of_connection(change))
+        self.announce(|| of_connection(change))
     }
 
     /// Adds that a request is going to run, if that has to be on the disk before.
@@ -215,10 +215,10 @@ impl KeptRecord {
         &self,
         request: &RecordedRequest<'_>,
     ) -> Result<Option<Acknowledged>, NotRecorded> {
-        self.begun(|| self.of_request(request))
+        self.announce(|| self.of_request(request))
     }
 
-    fn begun<'a>(
+    fn announce<'a>(
         &self,
         entry: impl FnOnce() -> Entry<'a>,
     ) -> Result<Option<Acknowledged>, NotRecorded> {
@@ -233,7 +233,7 @@ impl KeptRecord {
     }
 
     /// Adds the end of a request.
-    pub(crate) fn ended(
+    pub(crate) fn record_end(
         &self,
         request: &RecordedRequest<'_>,
         end: &RequestEnd<'_>,
@@ -333,7 +333,7 @@ impl KeptRecord {
                 let schema = request
                     .definition
                     .and_then(|definition| definition.get("inputSchema"));
-                Arguments::Full(masked(&arguments, schema.as_ref(), &self.redact))
+                Arguments::Full(mask_secrets(&arguments, schema.as_ref(), &self.redact))
             }
             // Detached, because a slice would keep the whole message in memory until it is written.
             ArgumentsKept::Digest | ArgumentsKept::Full => Arguments::Digest(arguments.detached()),

@@ -214,9 +214,9 @@ impl Record for AuditLog {
             .map_or(Ok(None), |kept| kept.begins(request))
     }
 
-    fn ended(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
+    fn record_end(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
         if let Some(kept) = &*self.kept.load() {
-            kept.ended(request, end, duration);
+            kept.record_end(request, end, duration);
         }
     }
 }
@@ -426,8 +426,8 @@ impl AuditLog {
         let kept = self.files();
         let kept = kept.as_ref().map(|kept| &kept.ledger);
         let (written, mirrored) = (
-            kept.map(|ledger| ledger.written()),
-            kept.and_then(|ledger| ledger.mirrored()),
+            kept.map(|ledger| ledger.counts()),
+            kept.and_then(|ledger| ledger.mirror_counts()),
         );
         [
             SIGN_INS.with(counts.sign_ins.clone()),
@@ -552,7 +552,7 @@ mod tests {
     #[test]
     fn stranger_who_floods_refusals_does_not_hide_those_of_others() {
         let folder = tempfile::TempDir::new().unwrap();
-        let files = LedgerFiles::at(&folder.path().join("audit.jsonl")).unwrap();
+        let files = LedgerFiles::from_path(&folder.path().join("audit.jsonl")).unwrap();
         let path = files.current();
         let day = Duration::from_secs(86_400);
         let retention = Retention {

@@ -14,7 +14,7 @@ const SCHEMAS: usize = 64;
 /// Masks the secrets in a value: what [`secret`] recognizes, members that the tool's schema calls
 /// secret, and members in `redact`. An entry of `redact` is a path such as `customer.email`, or a
 /// name that counts everywhere.
-pub(crate) fn masked(value: &Json, schema: Option<&Json>, redact: &[String]) -> Json {
+pub(crate) fn mask_secrets(value: &Json, schema: Option<&Json>, redact: &[String]) -> Json {
     let masking = Masking {
         redact,
         root: schema,
@@ -186,7 +186,7 @@ mod tests {
         let schema = Json::literal(
             r#"{"properties":{"x":{"x-mcp-header":"X"},"card":{"properties":{"no":{"format":"password"}}}}}"#,
         );
-        let shown = masked(&value, Some(&schema), &["card.cvc".to_owned()]);
+        let shown = mask_secrets(&value, Some(&schema), &["card.cvc".to_owned()]);
         assert_eq!(
             shown.as_text(),
             r#"{"path":"/a","apiKey":"***","n":1.0,"card":{"no":"***","cvc":"***"},"list":[{"access_token":"***","a":1}],"x":"***","Pin":"***","ping":2}"#
@@ -199,7 +199,7 @@ mod tests {
             r#"{"pwd":"s3","jwt":"s3","otp":53,"bearer":"s3","headers":[{"name":"Authorization","value":"s3"},{"key":"a","value":"b"}],"args":["run","--password","s3","-v"],"command":"run --password s3 -v","url":"https://me:s3@h/?token=s3&a=1","auth_header":["Authorization","s3"],"maxTokens":53,"tokens":64,"tokenEndpoint":"/t","author":"me","note":"Basic dXNlcjpzMw==","bad":"\ud800"}"#,
         );
         assert_eq!(
-            masked(&value, None, &[]).as_text(),
+            mask_secrets(&value, None, &[]).as_text(),
             r#"{"pwd":"***","jwt":"***","otp":"***","bearer":"***","headers":[{"name":"Authorization","value":"***"},{"key":"a","value":"b"}],"args":["run","--password","***","-v"],"command":"run --password *** -v","url":"https://***@h/?token=***&a=1","auth_header":"***","maxTokens":53,"tokens":64,"tokenEndpoint":"/t","author":"me","note":"Basic ***","bad":"***"}"#
         );
     }
@@ -216,7 +216,7 @@ mod tests {
             r#"{"a":"1","b":{"c":"2","x":3},"d":[{"e":4,"y":5}],"f":["6"],"g":{"any":"7"},"h":8,"i":9}"#,
         );
         assert_eq!(
-            masked(&value, Some(&schema), &[]).as_text(),
+            mask_secrets(&value, Some(&schema), &[]).as_text(),
             r#"{"a":"***","b":{"c":"***","x":3},"d":[{"e":"***","y":5}],"f":["***"],"g":{"any":"***"},"h":8,"i":9}"#
         );
         let many = format!(
@@ -225,7 +225,7 @@ mod tests {
         );
         let many = Json::parse(many.into(), 64).unwrap();
         assert_eq!(
-            masked(&Json::literal(r#"{"a":1}"#), Some(&many), &[]).as_text(),
+            mask_secrets(&Json::literal(r#"{"a":1}"#), Some(&many), &[]).as_text(),
             r#"{"a":"***"}"#
         );
     }

@@ -236,7 +236,7 @@ impl Shared {
     /// # Errors
     ///
     /// If Valkey has not reported so in time.
-    pub async fn replicated(&self, within: Duration) -> Result<bool, SharedError> {
+    pub async fn wait_for_replication(&self, within: Duration) -> Result<bool, SharedError> {
         let Replication { turn, begun, last } = &self.0.replication;
         let before = begun.load(Ordering::SeqCst);
         let _turn = turn.acquire().await.map_err(|_| SharedError::Unanswered)?;
@@ -290,12 +290,12 @@ impl Shared {
         match answer {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) if is_of_connection(&error) => {
-                self.lost(Some(&link), &text_of(&error));
+                self.note_lost(Some(&link), &text_of(&error));
                 Err(SharedError::Unanswered)
             }
             Ok(Err(error)) => Err(SharedError::Refused(text_of(&error))),
             Err(_) => {
-                self.lost(Some(&link), &SharedError::Unanswered.to_string());
+                self.note_lost(Some(&link), &SharedError::Unanswered.to_string());
                 Err(SharedError::Unanswered)
             }
         }
@@ -358,7 +358,7 @@ impl Shared {
             let attempt = self.0.attempt.fetch_add(1, Ordering::Relaxed) + 1;
             move |info: PushInfo| {
                 if let Some(inner) = inner.upgrade() {
-                    Self(inner).pushed(&info.kind, attempt);
+                    Self(inner).handle_push(&info.kind, attempt);
                 }
                 Ok::<(), redis::aio::SendError>(())
             }
@@ -381,7 +381,7 @@ impl Shared {
     }
 
     /// Handles an unrequested message from the server, on the connection of this attempt.
-    fn pushed(&self, kind: &PushKind, attempt: u64) {
+    fn handle_push(&self, kind: &PushKind, attempt: u64) {
         if self.0.attempt.load(Ordering::Relaxed) != attempt {
             return;
         }
@@ -391,7 +391,7 @@ impl Shared {
             PushKind::Disconnection
                 if !matches!(self.0.link.load().as_deref(), Some(Link::Cluster(_))) =>
             {
-                self.lost(None, "the connection broke");
+                self.note_lost(None, "the connection broke");
             }
             PushKind::Message | PushKind::Subscribe => {
                 self.0.changes.send_modify(|count| *count += 1);
@@ -412,7 +412,7 @@ impl Shared {
 
     /// Records that Valkey is unavailable, unless there is a newer connection than `link`. `None`
     /// means the current one.
-    fn lost(&self, link: Option<&Arc<Link>>, why: &str) {
+    fn note_lost(&self, link: Option<&Arc<Link>>, why: &str) {
         let present = self.0.link.load_full();
         let is_present = match (&present, link) {
             (Some(present), Some(link)) => Arc::ptr_eq(present, link),

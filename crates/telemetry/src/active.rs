@@ -47,7 +47,7 @@ impl ActiveSpan {
         let sampled = recorder
             .sampling
             .samples(above.map(TraceContext::is_sampled), trace_id);
-        let context = TraceContext::within(above, trace_id, ids.new_span_id(), sampled);
+        let context = TraceContext::new_child(above, trace_id, ids.new_span_id(), sampled);
         let parent = above.map(|above| ParentSpan {
             id: above.span_id(),
             is_remote,
@@ -96,7 +96,7 @@ impl ActiveSpan {
     /// Ends the span. Only the first call has an effect.
     pub(crate) fn end(self, outcome: &Outcome<'_>, lasted: Duration) {
         if let Some(size) = self.record.end(outcome, lasted) {
-            self.recorder.ended(self.record, size);
+            self.recorder.deliver(self.record, size);
         }
     }
 }

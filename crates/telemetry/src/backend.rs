@@ -89,7 +89,7 @@ impl BackendTelemetry {
 
     /// The telemetry of one of several endpoints of this server, with the same counters. `address`
     /// is the fixed address of the endpoint; `None` if each connection resolves the host.
-    pub fn of_replica(&self, endpoint: &Endpoint, address: Option<SocketAddr>) -> Self {
+    pub fn for_replica(&self, endpoint: &Endpoint, address: Option<SocketAddr>) -> Self {
         let Shared {
             name,
             registry,

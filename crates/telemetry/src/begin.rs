@@ -48,7 +48,7 @@ impl Parent {
             ServerSpan::begin(recorder, message, Some(backend), self.active_span())
         });
         ServerSpan::new(
-            span.map_or_else(Self::default, Self::active),
+            span.map_or_else(Self::default, Self::from_span),
             registry,
             Some(backend),
             message,
@@ -67,7 +67,7 @@ impl Parent {
     }
 
     /// Begins the span of connecting a server for this call.
-    pub fn connecting(&self, backend: &BackendTelemetry) -> InternalSpan {
+    pub fn begin_connecting(&self, backend: &BackendTelemetry) -> InternalSpan {
         let start = || self.without_message(Some(backend.clone()), Vec::new());
         InternalSpan::new(self.begin(start))
     }

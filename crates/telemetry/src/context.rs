@@ -47,7 +47,7 @@ impl TraceContext {
     }
 
     /// The context of a span of this process, a child of `above`.
-    pub(crate) fn within(
+    pub(crate) fn new_child(
         above: Option<&Self>,
         trace_id: TraceId,
         span_id: SpanId,

@@ -162,7 +162,7 @@ impl MetaContext {
     /// could read different values.
     fn read(meta: &Json) -> Option<Self> {
         let [parent, state, baggage] = meta.find([TRACEPARENT, TRACESTATE, BAGGAGE]).ok()?;
-        let text = |place: Option<Range<usize>>| meta.at(place?).and_then(Value::as_str);
+        let text = |place: Option<Range<usize>>| meta.value_at(place?).and_then(Value::as_str);
         let (parent, state) = (text(parent), text(state));
         let baggage = text(baggage).filter(|text| context::is_baggage(text));
         let context = parent.and_then(|parent| TraceContext::parse(&parent, state.as_deref()));

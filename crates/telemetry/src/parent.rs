@@ -43,11 +43,11 @@ impl Parent {
         Self(State::Root(recorder))
     }
 
-    pub(crate) fn active(span: ActiveSpan) -> Self {
+    pub(crate) fn from_span(span: ActiveSpan) -> Self {
         Self(State::Active(span))
     }
 
-    pub(crate) fn forwarded(&self) -> Option<&HeaderContext> {
+    pub(crate) fn forwarded_context(&self) -> Option<&HeaderContext> {
         match &self.0 {
             State::Forwarding(context) => Some(context),
             _ => None,
@@ -62,7 +62,7 @@ impl Parent {
     }
 
     /// Adds an event for a notification of the call. Only progress and log messages have events.
-    pub fn notified(&self, notification: &Notification) {
+    pub fn record_notification(&self, notification: &Notification) {
         let Some((event, span)) = Event::from_notification(notification).zip(self.record()) else {
             return;
         };
@@ -94,7 +94,7 @@ impl Parent {
 
     /// Records which parts of the message the configuration changed. An empty value records
     /// nothing.
-    pub fn rewritten(&self, what: Rewritten) {
+    pub fn record_rewriting(&self, what: Rewritten) {
         if !what.is_empty() {
             self.update(|fields| fields.rewritten = fields.rewritten.and(what));
         }
@@ -110,7 +110,7 @@ impl Parent {
     }
 
     /// Records what of the result was shortened for the client.
-    pub fn shortened(&self, what: String) {
+    pub fn record_shortening(&self, what: String) {
         self.update(|fields| fields.optional().shortened = Some(what));
     }
 

@@ -61,7 +61,7 @@ impl Pipeline {
     }
 
     /// Delivers an ended span with about `size` bytes.
-    pub(crate) fn ended(&self, span: Arc<Record>, size: usize) {
+    pub(crate) fn deliver(&self, span: Arc<Record>, size: usize) {
         if self.is_closed.load(Ordering::Relaxed) {
             return;
         }
@@ -209,7 +209,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Delivers an ended span with about `size` bytes.
-    pub(crate) fn ended(&self, span: Arc<Record>, size: usize) {
-        self.pipeline.ended(span, size);
+    pub(crate) fn deliver(&self, span: Arc<Record>, size: usize) {
+        self.pipeline.deliver(span, size);
     }
 }

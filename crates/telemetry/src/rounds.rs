@@ -30,7 +30,7 @@ impl StateId {
 pub(crate) struct Rounds(VecDeque<(StateId, TraceId)>);
 
 impl Rounds {
-    pub(crate) fn issued(&mut self, state: StateId, call: TraceId) {
+    pub(crate) fn record_state(&mut self, state: StateId, call: TraceId) {
         if self.0.len() >= STATES {
             self.0.pop_front();
         }

@@ -132,7 +132,7 @@ impl ServerSpan {
 
     /// The trace context with which another process continues to work on the message.
     pub fn propagation(&self) -> Propagation {
-        match (self.parent.active_span(), self.parent.forwarded()) {
+        match (self.parent.active_span(), self.parent.forwarded_context()) {
             (Some(span), _) => span.propagation(),
             (None, Some(headers)) => Propagation::of_headers(headers),
             (None, None) => Propagation::default(),
@@ -229,7 +229,7 @@ impl ServerSpan {
     }
 
     /// How a refusal ends the span.
-    pub fn refused(&self, error: &RpcError) -> Verdict {
+    pub fn refusal_verdict(&self, error: &RpcError) -> Verdict {
         let method = self
             .call
             .as_ref()
@@ -348,7 +348,7 @@ impl ClientSpan {
 
     /// The trace context that goes out with the message.
     pub fn propagation(&self) -> Propagation {
-        match (&self.span, self.within.forwarded()) {
+        match (&self.span, self.within.forwarded_context()) {
             (Some(span), _) => span.propagation(),
             (None, Some(headers)) => Propagation::of_headers(headers),
             (None, None) => Propagation::default(),
@@ -357,9 +357,10 @@ impl ClientSpan {
 
     /// The parent of work for this message: a request of the server, or a connection.
     pub fn parent(&self) -> Parent {
-        self.span
-            .as_ref()
-            .map_or_else(|| self.within.clone(), |span| Parent::active(span.clone()))
+        self.span.as_ref().map_or_else(
+            || self.within.clone(),
+            |span| Parent::from_span(span.clone()),
+        )
     }
 
     /// Sets the negotiated revision, once.
@@ -392,7 +393,7 @@ impl ClientSpan {
     }
 
     /// Ends the span with the response.
-    pub fn answered(self, method: &Method, answer: &Response) {
+    pub fn end_with_answer(self, method: &Method, answer: &Response) {
         if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
             names::learn(
                 registry,
@@ -449,7 +450,7 @@ impl InternalSpan {
     pub fn parent(&self) -> Parent {
         self.span
             .clone()
-            .map_or_else(Parent::default, Parent::active)
+            .map_or_else(Parent::default, Parent::from_span)
     }
 
     /// Ends the span: the server is connected, or is not.

@@ -46,11 +46,14 @@ impl<T> Named<T> {
 impl Subject {
     /// The subject of a message with these `params`.
     pub fn new(method: &Method, params: Option<&Json>) -> Self {
-        Self::found(method, |key| params?.peek(key))
+        Self::from_members(method, |key| params?.peek(key))
     }
 
     /// The subject of a message. `member` reads the members of its `params`.
-    pub fn found<'a>(method: &Method, member: impl Fn(&'static str) -> Option<Value<'a>>) -> Self {
+    pub fn from_members<'a>(
+        method: &Method,
+        member: impl Fn(&'static str) -> Option<Value<'a>>,
+    ) -> Self {
         let text = |key| Some(SmolStr::from(member(key)?.as_str()?));
         let found = match method {
             Method::CallTool => text("name").map(Self::Tool),

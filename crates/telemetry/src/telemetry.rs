@@ -62,7 +62,7 @@ impl Telemetry {
             Some(recorder) => {
                 let span = ServerSpan::begin(recorder, message, None, None);
                 span.list_as_running();
-                Parent::active(span)
+                Parent::from_span(span)
             }
             None => {
                 let propagators = self

@@ -139,8 +139,10 @@ impl Admin {
             .map_err(Denied::Throttled)?;
         let proof = self.check_token(now, token, digest, connection).await;
         match &proof {
-            Ok(_) => self.throttle.accepted(peer, digest),
-            Err(Denied::Invalid(_) | Denied::Malformed(_)) => self.throttle.failed(peer, most),
+            Ok(_) => self.throttle.remember_accepted(peer, digest),
+            Err(Denied::Invalid(_) | Denied::Malformed(_)) => {
+                self.throttle.count_failure(peer, most)
+            }
             Err(_) => {}
         }
         proof

@@ -83,7 +83,7 @@ pub(crate) async fn require(
     let operator = match admin.identify(&now, request.headers(), &connection.0).await {
         Ok(operator) => operator,
         Err(denied) => {
-            admin.note(&AuditEvent::OperatorDenied(denied.on_record(peer)));
+            admin.note(&AuditEvent::OperatorDenied(denied.audit_entry(peer)));
             return Ok(now.refusal(&denied, &connection.0));
         }
     };
@@ -92,7 +92,7 @@ pub(crate) async fn require(
     }
     if operator.role < needed {
         admin.note(&AuditEvent::RoleDenied {
-            operator: operator.on_record(peer),
+            operator: operator.audit_actor(peer),
             path: request.uri().path(),
         });
         return Err(Refusal::role(needed, operator.role));
@@ -101,7 +101,7 @@ pub(crate) async fn require(
     if needed == Role::Viewer || !is_change(request.method()) {
         return Ok(next.run(request).await);
     }
-    let (actor, path) = (operator.on_record(peer), request.uri().path().to_owned());
+    let (actor, path) = (operator.audit_actor(peer), request.uri().path().to_owned());
     // The entry is written before the change. Without the entry nothing is changed.
     admin.subject.record.record(&AuditEvent::ChangeAsked {
         operator: actor,
@@ -128,7 +128,7 @@ pub(crate) struct About(pub(crate) String);
 
 impl About {
     /// The response to the change.
-    pub(crate) fn with(self, mut response: Response) -> Response {
+    pub(crate) fn attach_to(self, mut response: Response) -> Response {
         response.extensions_mut().insert(self);
         response
     }

@@ -114,7 +114,7 @@ pub(super) async fn decide(
         done,
         waiting: question.is_waiting,
     });
-    Ok(About(about).with(answer))
+    Ok(About(about).attach_to(answer))
 }
 
 fn approval_view(open: OpenQuestion, may_approve: bool) -> Approval {

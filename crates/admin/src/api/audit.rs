@@ -77,9 +77,9 @@ pub(super) async fn entries(State(admin): AdminState, query: Query) -> Answer {
         .audit_log
         .files()
         .map(|kept| Arc::clone(&kept.ledger));
-    let lost = ledger.as_ref().map_or(0, |ledger| ledger.written().lost);
+    let lost = ledger.as_ref().map_or(0, |ledger| ledger.counts().lost);
     let not_exported = ledger
-        .and_then(|ledger| ledger.mirrored())
+        .and_then(|ledger| ledger.mirror_counts())
         .map_or(0, |mirrored| mirrored.lost);
     let lines = reading(move || read(&files, &filter, limit)).await?;
     let entries = lines.into_iter().map(Verbatim).collect();

@@ -89,7 +89,7 @@ pub(super) async fn answer(State(admin): AdminState, query: Query) -> Answer {
     let read = async |kind: ListKind| match &wanted {
         Some(wanted) if wanted != kind.member() => None,
         _ => Some(list(
-            &gateway.listed(kind, endpoint).await,
+            &gateway.current_list(kind, endpoint).await,
             &gateway.kept_lists(kind),
         )),
     };

@@ -68,7 +68,7 @@ pub(super) async fn cancel(State(admin): AdminState, Path(id): Path<String>) -> 
         name: name.clone(),
         done: "cancel",
     });
-    Ok(About(name).with(answer))
+    Ok(About(name).attach_to(answer))
 }
 
 fn call(call: RunningRequest) -> ClientCall {

@@ -55,5 +55,5 @@ pub(super) async fn end(State(admin): AdminState, Path(id): Path<String>) -> Ans
         server: ended.server,
         done: "end",
     });
-    Ok(About(about).with(answer))
+    Ok(About(about).attach_to(answer))
 }

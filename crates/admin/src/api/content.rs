@@ -76,7 +76,7 @@ pub(super) async fn keep(State(admin): AdminState, headers: HeaderMap, body: Bod
         ),
     };
     let about = About(format!("content of {of} for {} s", lasts.as_secs()));
-    Ok(about.with(answer(&window_view(window))))
+    Ok(about.attach_to(answer(&window_view(window))))
 }
 
 fn time(body: &Json) -> Result<Duration, Refusal> {

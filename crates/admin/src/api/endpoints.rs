@@ -50,7 +50,7 @@ pub(super) async fn answer(State(admin): AdminState) -> Answer {
     let gateway = &admin.subject.gateway;
     let mut endpoints = Vec::new();
     for (path, endpoint) in gateway.endpoints() {
-        let count = async |kind| gateway.listed(kind, &endpoint).await.len();
+        let count = async |kind| gateway.current_list(kind, &endpoint).await.len();
         let (tools, resources, resource_templates, prompts, skills) = tokio::join!(
             count(ListKind::Tools),
             count(ListKind::Resources),

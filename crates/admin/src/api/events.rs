@@ -90,7 +90,7 @@ impl Follower {
             tokio::select! {
                 biased;
                 _ = self.watch.ended() => return None,
-                () = at(due) => return Some(self.traces().into_iter().flatten()),
+                () = sleep_until_due(due) => return Some(self.traces().into_iter().flatten()),
                 _ = self.check.tick() => {
                     if !self.watch.is_in_force().await {
                         return None;
@@ -141,7 +141,7 @@ impl Follower {
     }
 }
 
-async fn at(due: Option<Instant>) {
+async fn sleep_until_due(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due).await,
         None => std::future::pending().await,

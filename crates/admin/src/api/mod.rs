@@ -118,9 +118,17 @@ pub(crate) fn routes() -> Vec<Route> {
             read(async |State(admin): AdminState| answer(&admin.latest.backends())),
         ),
         Route("/api/backends/{name}", VIEWER, read(backend::answer)),
-        Route("/api/backends/{name}/log", VIEWER, read(server_log::of_one)),
-        Route("/api/servers/{name}/log", VIEWER, read(server_log::of_one)),
-        Route("/api/log", VIEWER, read(server_log::of_all)),
+        Route(
+            "/api/backends/{name}/log",
+            VIEWER,
+            read(server_log::server_lines),
+        ),
+        Route(
+            "/api/servers/{name}/log",
+            VIEWER,
+            read(server_log::server_lines),
+        ),
+        Route("/api/log", VIEWER, read(server_log::all_lines)),
         Route(
             "/api/openapi.json",
             VIEWER,
@@ -162,11 +170,11 @@ pub(crate) fn routes() -> Vec<Route> {
             Needs::OwnPage,
             change(sign_in::finish),
         ),
-        Route("/api/{*rest}", VIEWER, any(nothing)),
+        Route("/api/{*rest}", VIEWER, any(no_such_path)),
     ]
 }
 
-async fn nothing() -> Refusal {
+async fn no_such_path() -> Refusal {
     Refusal::not_found("the API has no such path; docs/api.md lists the paths")
 }
 

@@ -35,7 +35,7 @@ pub(super) async fn list(State(admin): AdminState) -> Answer {
     let operations = &admin.subject.operations;
     Ok(answer(&Pins {
         pins: Verbatim(operations.pins()),
-        flags: Verbatim(operations.flagged()),
+        flags: Verbatim(operations.flagged_definitions()),
     }))
 }
 
@@ -47,5 +47,5 @@ pub(super) async fn approve(State(admin): AdminState, Path(id): Path<String>) ->
         about: about.clone(),
         done: "approve",
     });
-    Ok(About(about).with(answer))
+    Ok(About(about).attach_to(answer))
 }

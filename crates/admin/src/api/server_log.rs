@@ -43,7 +43,7 @@ answers! {
 }
 
 /// The lines of the server called `name`.
-pub(super) async fn of_one(
+pub(super) async fn server_lines(
     State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     Path(name): Path<String>,
@@ -70,7 +70,7 @@ pub(super) async fn of_one(
 }
 
 /// The lines of all servers.
-pub(super) async fn of_all(
+pub(super) async fn all_lines(
     State(admin): AdminState,
     Extension(operator): Extension<Operator>,
     query: Query,

@@ -73,7 +73,7 @@ pub(super) async fn answer(
         }
         Err(denied) => {
             admin.note(&AuditEvent::OperatorDenied(
-                denied.on_record(connection.0.peer),
+                denied.audit_entry(connection.0.peer),
             ));
             Err(Refusal::denied(&denied))
         }
@@ -160,13 +160,13 @@ pub(super) async fn sign_in(
         Err(denied) => {
             admin.note(&AuditEvent::SignInDenied {
                 method,
-                denied: denied.on_record(connection.peer),
+                denied: denied.audit_entry(connection.peer),
             });
             return Refusal::denied(&denied).into_response();
         }
     };
     let signed_in = AuditEvent::SignedIn {
-        operator: operator.on_record(connection.peer),
+        operator: operator.audit_actor(connection.peer),
         method,
     };
     if let Err(not_recorded) = admin.subject.record.record(&signed_in) {
@@ -204,7 +204,7 @@ pub(super) async fn end(
     if let Shown::Value(id) = cookies.read(Purpose::Session, &headers) {
         if let Ok(operator) = admin.session(&now, id, &connection.0).await {
             admin.note(&AuditEvent::SignedOut {
-                operator: operator.on_record(connection.0.peer),
+                operator: operator.audit_actor(connection.0.peer),
             });
         }
         admin.end_session(id).await.map_err(|reason| {

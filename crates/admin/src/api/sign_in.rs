@@ -200,7 +200,7 @@ async fn prove(
         }
         Err(error) => {
             if matches!(error, SignInError::Refused(_)) {
-                admin.throttle.failed(peer, most);
+                admin.throttle.count_failure(peer, most);
             }
             Err(denied(error))
         }

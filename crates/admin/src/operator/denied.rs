@@ -30,7 +30,7 @@ pub(crate) enum Denied {
 
 impl Denied {
     /// The entry for the audit log about a refused request from `peer`.
-    pub(crate) fn on_record(&self, peer: Option<SocketAddr>) -> DeniedOperator<'_> {
+    pub(crate) fn audit_entry(&self, peer: Option<SocketAddr>) -> DeniedOperator<'_> {
         let known = match self {
             Self::NoRole(known) => Some(known),
             _ => None,

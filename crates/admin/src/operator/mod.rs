@@ -84,7 +84,7 @@ impl Operator {
     }
 
     /// The operator of a request from `peer`, for the audit log.
-    pub(crate) fn on_record(&self, peer: Option<SocketAddr>) -> Actor<'_> {
+    pub(crate) fn audit_actor(&self, peer: Option<SocketAddr>) -> Actor<'_> {
         Actor {
             name: &self.name,
             principal: self.principal.as_ref(),

@@ -44,13 +44,13 @@ impl Throttle {
     }
 
     /// Counts refused credentials.
-    pub(crate) fn failed(&self, peer: Option<IpAddr>, most: usize) {
+    pub(crate) fn count_failure(&self, peer: Option<IpAddr>, most: usize) {
         // This exceeds the quota only if several credentials were checked at the same time.
         let _ = self.failures.charge(&peer, Quota::per_minute(most));
     }
 
     /// Remembers accepted credentials.
-    pub(crate) fn accepted(&self, peer: Option<IpAddr>, shown: Digest) {
+    pub(crate) fn remember_accepted(&self, peer: Option<IpAddr>, shown: Digest) {
         let mut accepted = self.accepted.lock();
         if accepted.len() < PEERS || accepted.contains_key(&peer) {
             let of_peer = accepted.entry(peer).or_default();
@@ -98,7 +98,7 @@ mod tests {
         let (throttle, guess) = (Throttle::default(), Digest::compute(b"guess"));
         for _ in 0..MOST {
             assert_eq!(throttle.check(peer(1), guess, MOST), Ok(()));
-            throttle.failed(peer(1), MOST);
+            throttle.count_failure(peer(1), MOST);
         }
         assert_eq!(throttle.check(peer(1), guess, MOST), Err(PART));
         assert_eq!(throttle.check(peer(2), guess, MOST), Ok(()));
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(throttle.check(peer(1), guess, MOST), Err(PART / 2));
         tokio::time::advance(PART / 2).await;
         assert_eq!(throttle.check(peer(1), guess, MOST), Ok(()));
-        throttle.failed(peer(1), MOST);
+        throttle.count_failure(peer(1), MOST);
         assert_eq!(
             throttle.check(peer(1), guess, MOST),
             Err(PART),
@@ -118,11 +118,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn credentials_that_were_accepted_from_a_peer_are_looked_at_all_the_same() {
         let (throttle, good) = (Throttle::default(), Digest::compute(b"good"));
-        throttle.accepted(peer(1), good);
+        throttle.remember_accepted(peer(1), good);
         // Another person behind the same proxy signs in, too.
-        throttle.accepted(peer(1), Digest::compute(b"of another"));
-        (0..MOST).for_each(|_| throttle.failed(peer(1), MOST));
-        (0..MOST).for_each(|_| throttle.failed(peer(2), MOST));
+        throttle.remember_accepted(peer(1), Digest::compute(b"of another"));
+        (0..MOST).for_each(|_| throttle.count_failure(peer(1), MOST));
+        (0..MOST).for_each(|_| throttle.count_failure(peer(2), MOST));
         assert_eq!(throttle.check(peer(1), good, MOST), Ok(()));
         assert!(
             throttle
@@ -136,8 +136,8 @@ mod tests {
     async fn table_is_bounded_and_peers_beyond_it_are_throttled_together() {
         let (throttle, guess) = (Throttle::default(), Digest::compute(b"guess"));
         for last in 0..u16::try_from(PEERS).unwrap() + 500 {
-            throttle.failed(peer(last), MOST);
-            throttle.accepted(peer(last), guess);
+            throttle.count_failure(peer(last), MOST);
+            throttle.remember_accepted(peer(last), guess);
         }
         assert_eq!(
             (throttle.failures.len(), throttle.accepted.lock().len()),
@@ -146,7 +146,7 @@ mod tests {
         assert!(throttle.check(peer(60_000), guess, MOST).is_err());
         assert_eq!(throttle.check(peer(0), guess, MOST), Ok(()));
         tokio::time::advance(PART).await;
-        throttle.failed(peer(60_000), MOST);
+        throttle.count_failure(peer(60_000), MOST);
         assert_eq!(throttle.failures.len(), 1);
     }
 }

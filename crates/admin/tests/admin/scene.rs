@@ -349,7 +349,7 @@ impl Scene {
     ) -> Self {
         let entries = backends.into_iter().map(|fake| BackendEntry {
             guard: None,
-            id: BackendId::fresh(),
+            id: BackendId::generate(),
             client: Arc::new(fake),
             prefix: None,
             tools: None,

@@ -45,7 +45,7 @@ fn record(telemetry: &Telemetry, backend: &str, tool: &str, outcome: &Outcome<'_
     let sent = span.parent().client(&backend, &departure);
     sent.keep_params(&method, &params);
     match outcome {
-        Outcome::Finished => sent.answered(&method, &answer()),
+        Outcome::Finished => sent.end_with_answer(&method, &answer()),
         failed => sent.finish(failed),
     }
     span.finish(outcome);

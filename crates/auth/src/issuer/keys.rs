@@ -173,7 +173,11 @@ impl KeySet {
 
     /// Takes over the revocation state of keys that `before` has, too, so that tokens verified with
     /// them stay valid. Revoking `issuer` revokes all keys.
-    pub(crate) fn following(mut self, before: Option<&Self>, issuer: &CancellationToken) -> Self {
+    pub(crate) fn inherit_revocation(
+        mut self,
+        before: Option<&Self>,
+        issuer: &CancellationToken,
+    ) -> Self {
         for key in &mut self.0 {
             let known = before.and_then(|before| before.0.iter().find(|known| known.is_same(key)));
             key.revoked = known.map_or_else(|| issuer.child_token(), |known| known.revoked.clone());

@@ -46,11 +46,11 @@ impl Issuer {
                 .and_then(|asked| asked.endpoint.as_ref())])
             .flatten()
             .filter_map(|url| url.parse().ok());
-        let client = Requests::leading_from(configured).within(limits.request);
+        let client = Requests::for_discovery(configured).with_time_limit(limits.request);
         // The configuration was refused if it has others.
         let trusted = settings.authorities.as_deref().map(authorities);
         let trusted = trusted.and_then(Result::ok).unwrap_or_default();
-        let client = Arc::new(client.trusting(trusted));
+        let client = Arc::new(client.with_authorities(trusted));
         let (issuer, revoked) = (settings.issuer.clone(), CancellationToken::new());
         let introspection = settings.introspection.clone().map(|introspection| {
             Arc::new(Introspection::new(
@@ -81,7 +81,7 @@ impl Issuer {
     }
 
     /// The issuers of `settings`. Unchanged ones are taken from `before` with their state.
-    pub(crate) fn all(settings: &OAuthSettings, before: &[Arc<Self>]) -> Vec<Arc<Self>> {
+    pub(crate) fn build_all(settings: &OAuthSettings, before: &[Arc<Self>]) -> Vec<Arc<Self>> {
         let basis = Basis {
             public_url: settings.public_url.clone(),
             limits: settings.limits,

@@ -110,7 +110,7 @@ impl KeyStore {
         if known.keys.find(id, algorithm).is_none() {
             // Anybody can name a nonexistent key, so requests to the issuer are limited.
             let attempt = self.read_after(self.limits.unknown_key);
-            return attempt.map_or_else(|| self.found(id, algorithm), Lookup::Reading);
+            return attempt.map_or_else(|| self.find_known(id, algorithm), Lookup::Reading);
         }
         self.keep_fresh();
         Lookup::Found(Arc::clone(&known.keys))
@@ -130,7 +130,7 @@ impl KeyStore {
     }
 
     /// The keys for a token among those already read.
-    pub(crate) fn found(&self, id: Option<&str>, algorithm: Algorithm) -> Lookup {
+    pub(crate) fn find_known(&self, id: Option<&str>, algorithm: Algorithm) -> Lookup {
         let current = self.current.load();
         match current
             .as_ref()
@@ -173,7 +173,7 @@ impl KeyStore {
             Ok(keys) => {
                 let before = self.current.load_full();
                 let before = before.as_ref().map(|before| &*before.keys);
-                let keys = Arc::new(keys.following(before, &self.revoked));
+                let keys = Arc::new(keys.inherit_revocation(before, &self.revoked));
                 let fetched = Fetched {
                     keys: Arc::clone(&keys),
                     at: Instant::now(),

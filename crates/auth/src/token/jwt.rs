@@ -66,10 +66,10 @@ impl<'a> Jwt<'a> {
         else {
             return Ok(None);
         };
-        let header = json::object(header).ok_or_else(malformed)?;
+        let header = json::object(header).ok_or_else(malformed_token)?;
         let claims = json::base64url(claims)
             .and_then(json::object)
-            .ok_or_else(malformed)?;
+            .ok_or_else(malformed_token)?;
         Ok(Some(Self {
             message,
             header,
@@ -102,7 +102,7 @@ impl<'a> Jwt<'a> {
             .ok_or_else(|| Denial::Invalid("the token's algorithm is not accepted".into()))?;
         let key = json::text(header, "kid");
         if header.peek("kid").is_some() && key.as_ref().is_none_or(|key| key.len() > MAX_KEY_ID) {
-            return Err(malformed());
+            return Err(malformed_token());
         }
         Ok(Header { algorithm, key })
     }
@@ -143,7 +143,7 @@ impl<'a> Jwt<'a> {
     }
 }
 
-fn malformed() -> Denial {
+fn malformed_token() -> Denial {
     Denial::Invalid("the token is malformed".into())
 }
 

@@ -76,7 +76,7 @@ impl Tokens {
             |same| Arc::clone(&same.throttle),
         );
         let proofs = before.map_or_else(Arc::default, |before| Arc::clone(&before.proofs));
-        let issuers = Issuer::all(&settings, before.map_or(&[], |before| &before.issuers));
+        let issuers = Issuer::build_all(&settings, before.map_or(&[], |before| &before.issuers));
         let waiting = before.map_or_else(
             || Arc::new(Semaphore::new(WAITING)),
             |before| Arc::clone(&before.waiting),
@@ -241,7 +241,9 @@ impl Tokens {
                 attempt.await;
                 drop(place);
                 let charge = self.throttle.charge(&peer)?;
-                let lookup = issuer.keys.found(header.key.as_deref(), header.algorithm);
+                let lookup = issuer
+                    .keys
+                    .find_known(header.key.as_deref(), header.algorithm);
                 self.with_keys(&shown, &jwt, &header, (&issuer, lookup), expires, charge)
             }));
         }

@@ -100,10 +100,10 @@ pub(super) async fn use_everywhere(
         )
     });
     // The proof was parsed before, so this does not fail.
-    let named = named.ok_or_else(|| refused("the proof in the header DPoP is malformed"))?;
+    let named = named.ok_or_else(|| invalid_proof("the proof in the header DPoP is malformed"))?;
     match used.use_once(&named, span).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err(refused("the proof in the header DPoP was used before")),
+        Ok(false) => Err(invalid_proof("the proof in the header DPoP was used before")),
         Err(NotKnown) => Err(Denial::Unavailable(
             "cannot check now whether the proof in the header DPoP was used before; try again later".into(),
         )),
@@ -123,11 +123,11 @@ impl<'a> Proof<'a> {
     fn read(shown: &Shown<'a>, thumbprint: &[u8; 32]) -> Result<Self, Denial> {
         let mut fields = shown.request.headers.get_all(&PROOF).iter();
         let (Some(field), None) = (fields.next(), fields.next()) else {
-            return Err(refused(
+            return Err(invalid_proof(
                 "the token is bound to a key: send one proof of it in the header DPoP",
             ));
         };
-        let malformed = || refused("the proof in the header DPoP is malformed");
+        let malformed = || invalid_proof("the proof in the header DPoP is malformed");
         let text = field
             .to_str()
             .ok()
@@ -139,7 +139,7 @@ impl<'a> Proof<'a> {
             .filter(|key| key.is_for(algorithm))
             .ok_or_else(malformed)?;
         if thumbprint_of(&jwk).as_ref() != Some(thumbprint) {
-            return Err(refused(
+            return Err(invalid_proof(
                 "the proof in the header DPoP was made with another key than the token's",
             ));
         }
@@ -158,7 +158,7 @@ impl<'a> Proof<'a> {
     fn check(&self, tokens: &Tokens, shown: &Shown<'_>) -> Result<(), Denial> {
         let says = |name: &str, text: &str| self.jwt.claims.says(name, text);
         if !says("htm", shown.request.method.as_str()) {
-            return Err(refused(
+            return Err(invalid_proof(
                 "the proof in the header DPoP is for another HTTP method",
             ));
         }
@@ -167,13 +167,17 @@ impl<'a> Proof<'a> {
         if url.is_none()
             || url != public_url.and_then(|public_url| url_of(public_url, &shown.request))
         {
-            return Err(refused("the proof in the header DPoP is for another URL"));
+            return Err(invalid_proof(
+                "the proof in the header DPoP is for another URL",
+            ));
         }
         if !says(
             "ath",
             &URL_SAFE_NO_PAD.encode(digest(&SHA256, shown.bearer.expose().as_bytes())),
         ) {
-            return Err(refused("the proof in the header DPoP is for another token"));
+            return Err(invalid_proof(
+                "the proof in the header DPoP is for another token",
+            ));
         }
         let now = SystemTime::now();
         let made = claims::date(&self.jwt.claims, "iat").ok().flatten();
@@ -182,14 +186,14 @@ impl<'a> Proof<'a> {
                 && made <= now + tokens.settings.limits.leeway
         };
         if !made.is_some_and(is_new) {
-            return Err(refused(
+            return Err(invalid_proof(
                 "the proof in the header DPoP is too old, or from the future",
             ));
         }
         if self.jwt.is_signed_by(&self.key, self.algorithm) {
             Ok(())
         } else {
-            Err(refused(
+            Err(invalid_proof(
                 "the signature of the proof in the header DPoP is wrong",
             ))
         }
@@ -221,7 +225,7 @@ fn thumbprint_of(jwk: &Json) -> Option<[u8; 32]> {
         .ok()
 }
 
-fn refused(text: &'static str) -> Denial {
+fn invalid_proof(text: &'static str) -> Denial {
     Denial::InvalidProof(text.into())
 }
 
@@ -275,7 +279,9 @@ impl Generations {
             .iter()
             .any(|generation| generation.used.contains(&proof))
         {
-            return Err(refused("the proof in the header DPoP was used before"));
+            return Err(invalid_proof(
+                "the proof in the header DPoP was used before",
+            ));
         }
         let all: usize = both.iter().map(|generation| generation.used.len()).sum();
         let own: usize = both

@@ -165,10 +165,10 @@ impl Connection {
 
     /// A subscription, which is open until the server ends it or this is dropped.
     pub(crate) async fn subscribe(&self, call: Call) -> Result<Reply, BackendError> {
-        let (progress, mirrored) = (CallProgress::default(), self.mirrored(&call));
+        let (progress, mirrored) = (CallProgress::default(), self.mirrored_members(&call));
         let (sending, propagation) = self.sending_of(&call, &progress, &mirrored);
         let (sending, messages) = sending.until_acknowledged(&call.messages);
-        let mut outgoing = self.outgoing(&call, &progress, mirrored, propagation, &sending);
+        let mut outgoing = self.outgoing_request(&call, &progress, mirrored, propagation, &sending);
         outgoing.request.messages = &messages;
         self.transport.exchange(outgoing).await
     }

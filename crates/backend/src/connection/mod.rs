@@ -175,7 +175,7 @@ impl Connection {
             resources: follows_resources.then(SubscribedResources::new),
             outside: has_stream.then(OutsideStream::new),
             context,
-            gone: transport.gone(),
+            gone: transport.gone_token(),
             transport,
             declares_logging: capabilities
                 .is_some_and(|capabilities| capabilities.get("logging").is_some()),
@@ -231,12 +231,12 @@ impl Connection {
             }
             let (mut is_first, mut redirects) = (true, 0);
             let response = loop {
-                let mirrored = match self.mirrored(call) {
+                let mirrored = match self.mirrored_members(call) {
                     MirroredMembers {
                         is_unread: true, ..
                     } if is_first => {
                         Box::pin(self.read_tools_once()).await;
-                        self.mirrored(call)
+                        self.mirrored_members(call)
                     }
                     known => known,
                 };
@@ -246,12 +246,13 @@ impl Connection {
                 let outcome = {
                     let (mut sending, propagation) = self.sending_of(call, progress, &mirrored);
                     let task = self.follow_task(call, progress);
-                    let outgoing = self.outgoing(call, progress, mirrored, propagation, &sending);
+                    let outgoing =
+                        self.outgoing_request(call, progress, mirrored, propagation, &sending);
                     let outcome = self.transport.exchange(outgoing).await;
                     if let (Some(task), Ok(Reply::Answer { response, .. })) = (task, &outcome) {
                         self.task_answered(call, task, response);
                     }
-                    sending.ended(&call.method, span_outcome(&outcome));
+                    sending.end(&call.method, span_outcome(&outcome));
                     outcome
                 };
                 let response = match outcome {
@@ -425,8 +426,8 @@ impl Connection {
     }
 
     /// The reason why the connection was given up, if it was.
-    pub(crate) fn given_up(&self) -> Option<BackendError> {
-        self.transport.channel()?.liveness.given_up()
+    pub(crate) fn failure(&self) -> Option<BackendError> {
+        self.transport.channel()?.liveness.failure()
     }
 
     /// Ends the session or begins to end the process. Takes a bounded time.
@@ -451,7 +452,7 @@ impl Connection {
     /// Prevents others from continuing the session, which has ended or is given up.
     pub(crate) fn forget_session(&self) {
         if let Some((kept, id)) = self.context.kept.as_ref().zip(self.transport.session()) {
-            kept.ended(id);
+            kept.remove(id);
         }
     }
 

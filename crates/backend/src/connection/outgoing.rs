@@ -48,7 +48,7 @@ impl Connection {
     }
 
     /// A call's request in the form in which it is sent now.
-    pub(super) fn outgoing<'a>(
+    pub(super) fn outgoing_request<'a>(
         &self,
         call: &'a Call,
         progress: &'a CallProgress,
@@ -199,7 +199,7 @@ impl Connection {
         let outcome = timeout(limit, self.transport.exchange(outgoing))
             .await
             .unwrap_or(Err(expired));
-        sending.ended(method, span_outcome(&outcome));
+        sending.end(method, span_outcome(&outcome));
         outcome
     }
 }

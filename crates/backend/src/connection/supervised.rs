@@ -84,7 +84,7 @@ impl SupervisedConnection {
     }
 
     /// How long it has been unused; `None` while it is in use.
-    pub(crate) fn idle(&self) -> Option<Duration> {
+    pub(crate) fn idle_time(&self) -> Option<Duration> {
         let usage = self.usage.lock();
         (usage.users == 0).then(|| usage.since.elapsed())
     }
@@ -134,7 +134,7 @@ impl SupervisedConnection {
             &self.state.borrow().phase,
             Phase::Idle | Phase::Connecting { after: None, .. }
         );
-        is_first && self.idle().is_none()
+        is_first && self.idle_time().is_none()
     }
 
     /// Records that the server made a task on this connection.
@@ -163,7 +163,7 @@ impl SupervisedConnection {
     }
 
     /// The reason why it has no connection and will not have one soon.
-    pub(crate) fn down(&self) -> Option<BackendError> {
+    pub(crate) fn down_reason(&self) -> Option<BackendError> {
         match &self.state.borrow().phase {
             Phase::Down {
                 error, on_demand, ..
@@ -177,7 +177,7 @@ impl SupervisedConnection {
     /// description. While the process first starts, this is the description of an earlier run.
     /// While the server is down, this is the reason; in that case an attempt to connect begins if
     /// one is due.
-    pub(crate) fn at_rest(&self) -> Option<Result<ServerDescription, BackendError>> {
+    pub(crate) fn resting_description(&self) -> Option<Result<ServerDescription, BackendError>> {
         let state = self.state.borrow();
         match &state.phase {
             Phase::Idle => state.description.clone().map(Ok),

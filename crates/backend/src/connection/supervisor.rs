@@ -208,7 +208,7 @@ impl Supervisor {
             return None;
         };
         let session = self.context.kept.as_ref()?.take()?;
-        handshake::continued(self.http(endpoint), session, &self.settings.own_info)
+        handshake::resume_session(self.http(endpoint), session, &self.settings.own_info)
     }
 
     async fn keep_connected(&self) {
@@ -242,7 +242,7 @@ impl Supervisor {
             if std::mem::replace(&mut was_started, true) && is_process && !rested {
                 counters.restarted();
             }
-            let connecting = asked_by.connecting(&self.context.telemetry);
+            let connecting = asked_by.begin_connecting(&self.context.telemetry);
             asked_by = &self.context.root;
             let error =
                 match Box::pin(self.connect(remembered, last_loss, connecting, &attempt)).await {
@@ -272,7 +272,7 @@ impl Supervisor {
                             let timeout = self.context.health.check_timeout();
                             let reason = format!("it answered no check within {timeout:?}");
                             BackendError::GivenUp { reason }.while_connecting()
-                        } else if let Some(error) = connection.given_up() {
+                        } else if let Some(error) = connection.failure() {
                             // The error is for future calls, none of which has been sent.
                             error.while_connecting()
                         } else {
@@ -439,7 +439,7 @@ impl Supervisor {
         // Recorded before a request is sent in the session.
         if let Some((kept, session)) = self.context.kept.as_ref().zip(connection.session()) {
             *self.opening.lock() = Some(Arc::clone(&connection));
-            Box::pin(kept.opened(session)).await;
+            Box::pin(kept.record_opened(session)).await;
             *self.opening.lock() = None;
         }
         Ok(connection)
@@ -457,9 +457,9 @@ impl Supervisor {
             None => FailureDetails::default(),
         };
         let (remedy, challenge) = match &self.settings.target {
-            Target::Stdio(settings) => (remedy::of_process(settings, &error, &output), None),
+            Target::Stdio(settings) => (remedy::find_for_process(settings, &error, &output), None),
             Target::Http(endpoint) => (
-                remedy::of_url(endpoint, &error).await,
+                remedy::find_for_url(endpoint, &error).await,
                 endpoint.challenge().map(Into::into),
             ),
             Target::Unusable(_) => (None, None),
@@ -527,7 +527,7 @@ impl Supervisor {
         }
         if loss == Loss::Unresponsive {
             self.context.health.set_ejected(true);
-            self.context.telemetry.metrics().ejected();
+            self.context.telemetry.metrics().count_ejection();
         }
         self.log(&format_args!("connection to server lost: {loss:?}"));
         if matches!(loss, Loss::EraDoubt | Loss::Unused) {
@@ -592,7 +592,7 @@ impl Supervisor {
             tracing::debug!(backend, %error, "the server's user has to sign in");
             return;
         }
-        let line = self.outage().failed();
+        let line = self.outage().record_failure();
         match line {
             Some(Line::Began) => tracing::warn!(backend, %error, %retry_in, "server is down"),
             Some(Line::GoesOn(Extent { after, failures })) => {
@@ -606,7 +606,7 @@ impl Supervisor {
     /// Logs a new connection, and how long there was none.
     fn log_connection(&self, connection: &Connection) {
         let (era, revision) = (connection.era(), connection.revision());
-        let ended = self.outage().ended();
+        let ended = self.outage().record_success();
         match ended {
             Some(Extent { after, failures }) => {
                 let after = Plain(after);

@@ -60,7 +60,7 @@ impl MirroredMembers {
 
 impl Connection {
     /// The members that headers repeat from a call's request, as far as known.
-    pub(super) fn mirrored(&self, call: &Call) -> MirroredMembers {
+    pub(super) fn mirrored_members(&self, call: &Call) -> MirroredMembers {
         let name = request_subject(&call.method, call.params.as_ref());
         let table = self
             .tools

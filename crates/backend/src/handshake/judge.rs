@@ -199,8 +199,8 @@ impl Refusal {
             (401 | 403, _) => Self::Other(BackendError::Unauthorized { status }),
             // 2025-11-25 basic/transports, Backwards Compatibility.
             (400 | 404 | 405, None) => Self::NotHere(BackendError::Status { status }),
-            (400 | 404 | 405, Some(error)) => Self::NotHere(refused(status, error)),
-            (_, Some(error)) => Self::Era(refused(status, error)),
+            (400 | 404 | 405, Some(error)) => Self::NotHere(refused_error(status, error)),
+            (_, Some(error)) => Self::Era(refused_error(status, error)),
             (500.., None) => Self::Other(BackendError::of_status(status, pause)),
             (429, None) => Self::Other(BackendError::of_status(status, pause)),
             (_, None) => Self::Era(BackendError::Status { status }),
@@ -215,7 +215,7 @@ impl Refusal {
     }
 }
 
-fn refused(status: u16, error: &Json) -> BackendError {
+fn refused_error(status: u16, error: &Json) -> BackendError {
     invalid(format!("HTTP {status}: {}", in_words(error)))
 }
 

@@ -405,9 +405,9 @@ impl Handshake<'_> {
         let outcome = Box::pin(transport.exchange(outgoing)).await;
         // A server of the other era refuses the probe by design.
         if self.is_refused_probe(method, &outcome) {
-            sending.passed();
+            sending.end_without_error();
         } else {
-            sending.ended(method, span_outcome(&outcome));
+            sending.end(method, span_outcome(&outcome));
         }
         outcome
     }
@@ -448,7 +448,7 @@ impl Handshake<'_> {
 }
 
 /// The agreement for a session that another process opened; `None` if it cannot be continued.
-pub(crate) fn continued(
+pub(crate) fn resume_session(
     mut http: HttpTransport,
     session: ServerSession,
     own_info: &Json,

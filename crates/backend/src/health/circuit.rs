@@ -121,7 +121,7 @@ impl Circuit {
     }
 
     /// Records a call without an answer.
-    pub(super) fn failed(
+    pub(super) fn record_failure(
         &mut self,
         item: Item<'_>,
         client: &Peer,
@@ -244,7 +244,7 @@ mod tests {
         let news: Vec<_> = ["a", "a", "b"]
             .map(|name| {
                 let admission = circuit.admit(&ann()).unwrap();
-                circuit.failed(tool(name), &ann(), admission)
+                circuit.record_failure(tool(name), &ann(), admission)
             })
             .into();
         assert_eq!(news, [None, None, Some(News::Opened { failures: 3 })]);
@@ -256,7 +256,7 @@ mod tests {
         let mut circuit = Circuit::new(3, PAUSES);
         for _ in 0..20 {
             assert_eq!(
-                circuit.failed(tool("slow"), &ann(), Admission::Closed),
+                circuit.record_failure(tool("slow"), &ann(), Admission::Closed),
                 None
             );
         }
@@ -265,7 +265,10 @@ mod tests {
         for name in ["a", "b", "answered", "a", "b", "answered", "a", "b"] {
             match name {
                 "answered" => assert_eq!(circuit.close(), None),
-                name => assert_eq!(circuit.failed(tool(name), &ann(), Admission::Closed), None),
+                name => assert_eq!(
+                    circuit.record_failure(tool(name), &ann(), Admission::Closed),
+                    None
+                ),
             }
         }
         assert!(!circuit.is_untroubled() && circuit.error().is_none());
@@ -286,7 +289,10 @@ mod tests {
             tokio::time::advance(pause).await;
             assert_eq!(circuit.admit(&ann()), Ok(Admission::Trial));
             assert!(circuit.admit(&ann()).is_err(), "one at a time");
-            assert_eq!(circuit.failed(tool("a"), &ann(), Admission::Trial), None);
+            assert_eq!(
+                circuit.record_failure(tool("a"), &ann(), Admission::Trial),
+                None
+            );
         }
         tokio::time::advance(PAUSES.longest).await;
         assert_eq!(circuit.admit(&ann()), Ok(Admission::Trial));
@@ -306,7 +312,7 @@ mod tests {
         assert!(circuit.admit(&ben()).is_err(), "once");
         circuit.abandoned(&ben(), Admission::OwnTrial);
         assert_eq!(circuit.admit(&ben()), Ok(Admission::OwnTrial));
-        circuit.failed(tool("c"), &ben(), Admission::OwnTrial);
+        circuit.record_failure(tool("c"), &ben(), Admission::OwnTrial);
         assert!(circuit.admit(&ben()).is_err());
     }
 
@@ -318,7 +324,7 @@ mod tests {
         assert_eq!(circuit.admit(&ben()), Ok(Admission::Trial));
         assert_eq!(circuit.trial_is_due(), Some(false), "one at a time");
         assert!(circuit.admit(&ben()).is_err() && circuit.admit(&ann()).is_err());
-        circuit.failed(tool("a"), &ben(), Admission::Trial);
+        circuit.record_failure(tool("a"), &ben(), Admission::Trial);
         assert!(circuit.admit(&ben()).is_err(), "has met a failure");
     }
 

@@ -73,7 +73,7 @@ impl Health {
 
     /// Records a call without an answer.
     pub(crate) fn call_failed(&self, item: Item<'_>, client: &Peer, admission: Admission) {
-        self.note(|circuit| circuit.failed(item, client, admission));
+        self.note(|circuit| circuit.record_failure(item, client, admission));
     }
 
     /// Records a call that ended without a finding.
@@ -84,7 +84,7 @@ impl Health {
     }
 
     /// The reason why calls are refused, and for how long; `None` if they are sent.
-    pub(crate) fn left_alone(&self) -> Option<(BackendError, Duration)> {
+    pub(crate) fn refusal_reason(&self) -> Option<(BackendError, Duration)> {
         if self.is_troubled() {
             self.circuit.lock().error()
         } else {
@@ -117,7 +117,7 @@ impl Health {
         let backend = &*self.backend;
         match news {
             Some(News::Opened { failures }) => {
-                self.metrics.ejected();
+                self.metrics.count_ejection();
                 let retry_in = Plain(pause.unwrap_or_default());
                 tracing::warn!(backend, failures, %retry_in, "server gets no calls for now: it did not answer the last ones");
             }
@@ -129,14 +129,14 @@ impl Health {
     }
 
     /// Records any answer.
-    pub(crate) fn answered(&self) {
+    pub(crate) fn record_answer(&self) {
         if self.timeouts.load(Ordering::Relaxed) != 0 {
             self.timeouts.store(0, Ordering::Relaxed);
         }
     }
 
     /// Records the timeout of a call that had been sent.
-    pub(crate) fn timed_out(&self) {
+    pub(crate) fn record_timeout(&self) {
         let timeouts = self
             .timeouts
             .fetch_add(1, Ordering::Relaxed)
@@ -178,7 +178,7 @@ impl Health {
     /// Records that the server left a check unanswered (`true`), or is connected again.
     pub(crate) fn set_ejected(&self, is_ejected: bool) {
         self.is_ejected.store(is_ejected, Ordering::Relaxed);
-        self.answered();
+        self.record_answer();
         // The process is new, or the server is back, so calls may be sent again.
         self.call_answered();
     }
@@ -217,14 +217,14 @@ mod tests {
     fn timeouts_in_a_row_are_doubtful() {
         let health = health(None);
         let is_due = || health.check_is_due().now_or_never().is_some();
-        health.timed_out();
-        health.answered();
-        health.timed_out();
+        health.record_timeout();
+        health.record_answer();
+        health.record_timeout();
         assert!(!is_due());
-        health.timed_out();
+        health.record_timeout();
         assert!(is_due() && !is_due());
         health.set_ejected(false);
-        health.timed_out();
+        health.record_timeout();
         assert!(!is_due());
     }
 

@@ -131,7 +131,7 @@ impl Instance {
                 format!("{name} ({place})").into(),
                 common
                     .telemetry
-                    .of_replica(&endpoint_of(&transport), address),
+                    .for_replica(&endpoint_of(&transport), address),
             ),
         };
         let (tasks, shutdown) = (common.tasks.clone(), common.shutdown.child_token());
@@ -290,7 +290,7 @@ impl Instance {
             tracing::warn!(backend = &*self.name, reason, "headers not replaced");
         }
         // The server may have refused the former ones.
-        let _ = self.pool.base().at_rest();
+        let _ = self.pool.base_connection().resting_description();
     }
 
     /// Sends a request to one of several endpoints, and learns from the outcome. It was sent
@@ -309,8 +309,8 @@ impl Instance {
             self.pool.health().doubt();
         }
         match &outcome {
-            Ok(_) => running.answered(),
-            Err(error) if is_no_answer(error) => running.failed(),
+            Ok(_) => running.end_answered(),
+            Err(error) if is_no_answer(error) => running.end_failed(),
             Err(_) => drop(running),
         }
         outcome
@@ -347,7 +347,14 @@ impl Instance {
             .as_ref()
             .and_then(|params| params.find_distinct(&["name"]).ok().zip(Some(params)));
         let name = name.and_then(|([at], params)| params.slice(at?).as_str().map(Cow::into_owned));
-        let Some((Ok(base), name)) = self.pool.base().state.borrow().verdict().zip(name) else {
+        let Some((Ok(base), name)) = self
+            .pool
+            .base_connection()
+            .state
+            .borrow()
+            .verdict()
+            .zip(name)
+        else {
             return false;
         };
         !self.tasks.concerns(call) && base.is_repeatable(&name, oldest).await
@@ -360,7 +367,7 @@ impl Instance {
         (reads
             || self
                 .pool
-                .base()
+                .base_connection()
                 .ready(self.calls.timeouts.connect)
                 .await
                 .is_ok())
@@ -369,7 +376,7 @@ impl Instance {
 
     /// Whether a call could be sent now.
     pub(super) fn readiness(&self) -> Readiness {
-        match &self.pool.base().state.borrow().phase {
+        match &self.pool.base_connection().state.borrow().phase {
             Phase::Ready(connection) if !connection.is_lost() => {
                 match self.pool.health().trial_is_due() {
                     None => Readiness::Ready,
@@ -386,12 +393,15 @@ impl Instance {
 
     /// Whether there is a connection; calls may still get no answer.
     pub(super) fn is_connected(&self) -> bool {
-        matches!(self.pool.base().state.borrow().verdict(), Some(Ok(_)))
+        matches!(
+            self.pool.base_connection().state.borrow().verdict(),
+            Some(Ok(_))
+        )
     }
 
     /// Observes changes of the connection state.
     pub(super) fn state(&self) -> watch::Receiver<State> {
-        self.pool.base().state.clone()
+        self.pool.base_connection().state.clone()
     }
 
     /// Forwards a notification of a client.
@@ -421,7 +431,7 @@ impl Instance {
         Some(EndpointStatus {
             place: self.place.as_ref()?.to_string(),
             state: self.status().state,
-            running: self.load.running(),
+            running: self.load.running_count(),
             latency: self.load.latency(),
             is_leaving: self.is_leaving(),
         })
@@ -429,7 +439,7 @@ impl Instance {
 
     /// The state of its own connection.
     pub(super) fn status(&self) -> BackendStatus {
-        let state = self.pool.base().state.borrow();
+        let state = self.pool.base_connection().state.borrow();
         let attempt = match &state.phase {
             Phase::Connecting { attempt, .. } => Some(attempt),
             _ => None,
@@ -453,7 +463,7 @@ impl Instance {
             },
             state: match &state.phase {
                 Phase::Ready(connection) if !connection.is_lost() => {
-                    match self.pool.health().left_alone() {
+                    match self.pool.health().refusal_reason() {
                         Some((error, retry_in)) => BackendState::Ejected { error, retry_in },
                         None => BackendState::Ready,
                     }

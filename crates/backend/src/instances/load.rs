@@ -64,7 +64,7 @@ impl Load {
     }
 
     /// The number of running requests.
-    pub(super) fn running(&self) -> usize {
+    pub(super) fn running_count(&self) -> usize {
         self.running.load(Ordering::Relaxed)
     }
 
@@ -79,7 +79,7 @@ impl Load {
 
     /// An estimate of the duration of a further call; less is better.
     pub(super) fn cost(&self) -> u128 {
-        self.latency().max(LEAST).as_nanos() * (self.running() as u128 + 1)
+        self.latency().max(LEAST).as_nanos() * (self.running_count() as u128 + 1)
     }
 
     /// Begins a request; `is_timed` says whether its duration matters.
@@ -122,12 +122,12 @@ impl Load {
 
 impl Running<'_> {
     /// Ends the request with an answer.
-    pub(super) fn answered(mut self) {
+    pub(super) fn end_answered(mut self) {
         self.end = End::Answered;
     }
 
     /// Ends the request without an answer, though the endpoint is there.
-    pub(super) fn failed(mut self) {
+    pub(super) fn end_failed(mut self) {
         self.end = End::Failed;
     }
 }
@@ -160,8 +160,8 @@ mod tests {
         let running = load.begin(true);
         advance(took).await;
         match end {
-            End::Answered => running.answered(),
-            End::Failed => running.failed(),
+            End::Answered => running.end_answered(),
+            End::Failed => running.end_failed(),
             End::Open => drop(running),
         }
     }
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(load.latency(), Duration::ZERO);
         // A call that was given up took at least this long.
         call(&load, Duration::from_secs(3600), End::Open).await;
-        assert_eq!((load.latency(), load.running()), (MOST, 0));
+        assert_eq!((load.latency(), load.running_count()), (MOST, 0));
     }
 
     #[tokio::test(start_paused = true)]

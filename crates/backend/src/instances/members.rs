@@ -139,7 +139,7 @@ impl Members {
     }
 
     /// The group of a principal, if there is one.
-    pub(super) fn existing(&self, principal: &Principal) -> Option<Lease> {
+    pub(super) fn find_group(&self, principal: &Principal) -> Option<Lease> {
         self.table.lock().get_mut(principal).map(Member::lease)
     }
 
@@ -165,7 +165,10 @@ impl Members {
             for group in self.groups(principal.as_ref()) {
                 let this = Arc::downgrade(&group);
                 if !at.iter().any(|known| known.ptr_eq(&this)) {
-                    let (until, pause) = (group.ended(), self.settings.timeouts.reconnect.longest);
+                    let (until, pause) = (
+                        group.shutdown_token(),
+                        self.settings.timeouts.reconnect.longest,
+                    );
                     let listen = listen_at(Weak::clone(&this), listen.clone(), pause);
                     listening.push(until.run_until_cancelled_owned(listen));
                     at.push(this);

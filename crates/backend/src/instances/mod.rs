@@ -106,7 +106,7 @@ impl Backend {
         known: Option<KnownServer>,
         shutdown: &CancellationToken,
     ) -> Arc<Self> {
-        let (server, unused) = (ServerParts::new(&settings, shutdown), unused(&settings));
+        let (server, unused) = (ServerParts::new(&settings, shutdown), idle_limit(&settings));
         let reach = match settings.processes.serves {
             Serves::Lists => Reach::Processes(Processes::start(settings, known, &server)),
             Serves::Everybody | Serves::One => {
@@ -119,12 +119,12 @@ impl Backend {
 
     /// Like [`Backend::start`], for a server that each principal reaches with its own credentials.
     /// The connections of a principal begin with its first request.
-    pub fn of_each(
+    pub fn start_per_principal(
         settings: BackendSettings,
         credentials: Arc<dyn PrincipalCredentials>,
         shutdown: &CancellationToken,
     ) -> Arc<Self> {
-        let (server, unused) = (ServerParts::new(&settings, shutdown), unused(&settings));
+        let (server, unused) = (ServerParts::new(&settings, shutdown), idle_limit(&settings));
         let reach = Reach::Credentials(PerPrincipal::start(settings, credentials, &server));
         Self::new(server, reach, unused)
     }
@@ -164,20 +164,20 @@ impl Backend {
 
     /// The group that serves what is the same for all; if each principal has its own credentials,
     /// their groups.
-    fn shared(&self) -> Result<&Arc<Group>, &Arc<PerPrincipal>> {
+    fn shared_group(&self) -> Result<&Arc<Group>, &Arc<PerPrincipal>> {
         match &self.reach {
             Reach::Shared(base) | Reach::Processes(Processes { base, .. }) => Ok(base),
             Reach::Credentials(own) => Err(own),
         }
     }
 
-    fn base(&self) -> Option<&Arc<Group>> {
-        self.shared().ok()
+    fn base_group(&self) -> Option<&Arc<Group>> {
+        self.shared_group().ok()
     }
 
     /// The only instance of the group that serves what is the same for all.
     fn only_instance(&self) -> Option<&Instance> {
-        self.base()?.only.as_deref()
+        self.base_group()?.only.as_deref()
     }
 
     fn members(&self) -> Option<&Members> {
@@ -193,12 +193,12 @@ impl Backend {
             .members()
             .map(|members| members.groups(None))
             .unwrap_or_default();
-        self.base().cloned().into_iter().chain(of_principals)
+        self.base_group().cloned().into_iter().chain(of_principals)
     }
 }
 
 /// The shortest time after which anything of the server may end as idle.
-fn unused(settings: &BackendSettings) -> Duration {
+fn idle_limit(settings: &BackendSettings) -> Duration {
     let longest = settings.timeouts.session_idle;
     settings.processes.idle.unwrap_or(longest).min(longest)
 }
@@ -286,7 +286,7 @@ impl BackendClient for Backend {
     }
 
     fn describe<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
-        match self.shared() {
+        match self.shared_group() {
             Ok(base) => Box::pin(base.describe(client)),
             Err(own) => Box::pin(own.describe(client)),
         }
@@ -321,21 +321,21 @@ impl BackendClient for Backend {
         notification: &'a Notification,
         client: &'a CallContext,
     ) -> Pending<'a, ()> {
-        match self.shared() {
+        match self.shared_group() {
             Ok(base) => Box::pin(base.notify(notification, client)),
             Err(own) => Box::pin(own.notify(notification, client)),
         }
     }
 
     fn continue_session(&self, client: &Arc<CallContext>) {
-        match self.shared() {
+        match self.shared_group() {
             Ok(base) => base.continue_session(client),
             Err(own) => own.continue_session(client),
         }
     }
 
     fn end_session(&self, session: SessionKey) {
-        if let Err(own) = self.shared() {
+        if let Err(own) = self.shared_group() {
             own.wishes.end_session(session);
         }
         self.groups().for_each(|group| group.end_session(session));
@@ -344,7 +344,7 @@ impl BackendClient for Backend {
     /// The status of the connection in the best state. A user's refused credentials say nothing
     /// about the server.
     fn status(&self) -> BackendStatus {
-        if let Some(base) = self.base() {
+        if let Some(base) = self.base_group() {
             return base.status();
         }
         let all = self.groups().map(|group| group.status());
@@ -367,7 +367,7 @@ impl BackendClient for Backend {
         best.unwrap_or_else(|| BackendStatus {
             attempted: true,
             state: BackendState::Idle,
-            ..group::unknown(match &*self.server.transport.lock() {
+            ..group::unknown_status(match &*self.server.transport.lock() {
                 TransportSettings::Stdio { .. } => "stdio",
                 _ => "http",
             })
@@ -375,7 +375,7 @@ impl BackendClient for Backend {
     }
 
     fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
-        match self.base() {
+        match self.base_group() {
             Some(base) => Box::pin(base.connection_made(since)),
             None => Box::pin(std::future::pending()),
         }
@@ -389,7 +389,7 @@ impl BackendClient for Backend {
     }
 
     fn traits(&self) -> BackendTraits {
-        let own = self.shared().err();
+        let own = self.shared_group().err();
         BackendTraits {
             may_rest: self
                 .only_instance()
@@ -401,13 +401,13 @@ impl BackendClient for Backend {
     }
 
     fn parts(&self) -> BackendParts {
-        let members = self.base().map(|base| base.members.load());
+        let members = self.base_group().map(|base| base.members.load());
         let members = members.iter().flat_map(|members| members.iter());
         BackendParts {
             endpoints: members
                 .filter_map(|member| member.endpoint_status())
                 .collect(),
-            processes: self.server.process_log.running(),
+            processes: self.server.process_log.running_processes(),
             ..BackendParts::default()
         }
     }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::group::{Group, is_about_one_task};
 use super::members::{Lease, Members, Own};
-use super::{ServerParts, unused};
+use super::{ServerParts, idle_limit};
 use crate::sessions::is_for_all;
 use crate::settings::{BackendSettings, KnownServer, Serves};
 use crate::tasks::UNKNOWN_TASK;
@@ -45,7 +45,7 @@ impl Processes {
         known: Option<KnownServer>,
         server: &Arc<ServerParts>,
     ) -> Self {
-        let idle = unused(&settings);
+        let idle = idle_limit(&settings);
         let base = Group::start(settings.clone(), known, None, server);
         let mut of_one = settings;
         let processes = &mut of_one.processes;
@@ -88,7 +88,7 @@ impl Processes {
         // Without a process there is no task, so none is started just to be asked.
         if is_about_one_task(&call.method)
             && !caller.is_gateway()
-            && self.members.existing(caller.principal()).is_none()
+            && self.members.find_group(caller.principal()).is_none()
             && !self.base.has_own_connection(&call.context).await?
         {
             return Ok(Response::from_error(&RpcError::new(
@@ -179,7 +179,7 @@ impl PrivateLists {
     /// lists come from the base, which announces their changes.
     fn tell(self: &Arc<Self>, messages: &ServerMessages) -> ServerMessages {
         let private = Arc::clone(self);
-        messages.mapped(move |message| {
+        messages.with_map(move |message| {
             let is_told = match &message {
                 ServerMessage::Notification(notification) => match notification.method {
                     Method::ToolsChanged => private.has(&Method::ListTools),

@@ -268,7 +268,7 @@ impl PerPrincipal {
         notification: &Notification,
         client: &CallContext,
     ) -> Result<(), BackendError> {
-        match self.members.existing(&owner(&client.caller)) {
+        match self.members.find_group(&owner(&client.caller)) {
             Some(lease) => lease.group.notify(notification, client).await,
             None => Ok(()),
         }
@@ -344,7 +344,7 @@ async fn fulfil_wishes(of: Weak<PerPrincipal>, credentials: Arc<dyn PrincipalCre
         let Some(server) = of.upgrade() else { return };
         for principal in server.wishes.principals() {
             if credentials.source(&principal).are_there().await {
-                server.wishes.fulfilled(&principal);
+                server.wishes.fulfill(&principal);
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
 
 /// The remedy for a process that did not start, or did not become a server.
-pub(crate) fn of_process(
+pub(crate) fn find_for_process(
     settings: &ProcessSettings,
     error: &BackendError,
     output: &FailureDetails,
@@ -29,7 +29,7 @@ pub(crate) fn of_process(
 }
 
 /// The remedy for a URL without a working server. Failures to connect explain themselves.
-pub(crate) async fn of_url(endpoint: &HttpEndpoint, error: &BackendError) -> Option<Remedy> {
+pub(crate) async fn find_for_url(endpoint: &HttpEndpoint, error: &BackendError) -> Option<Remedy> {
     url::find(endpoint, error).await
 }
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn text(command: &str, args: &[&str], error: &BackendError, output: &FailureDetails) -> String {
-        of_process(&settings(command, args), error, output)
+        find_for_process(&settings(command, args), error, output)
             .map(|remedy| remedy.text.to_string())
             .unwrap_or_default()
     }

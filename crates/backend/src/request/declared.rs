@@ -22,7 +22,7 @@ pub(crate) struct Declared {
 
 impl Declared {
     /// No capability and no client information.
-    pub(crate) fn nothing() -> Self {
+    pub(crate) fn empty() -> Self {
         Self {
             declared: None,
             capabilities: Json::empty_object(),
@@ -37,7 +37,7 @@ impl Declared {
     pub(crate) fn for_lists() -> Self {
         Self {
             declared: Some(Json::literal(Revision::NEWEST_LEGACY.capabilities)),
-            ..Self::nothing()
+            ..Self::empty()
         }
     }
 
@@ -53,7 +53,7 @@ impl Declared {
             fits(&context.capabilities, largest).then(|| context.capabilities.detached());
         Self {
             declared,
-            ..Self::nothing()
+            ..Self::empty()
         }
     }
 
@@ -69,7 +69,7 @@ impl Declared {
                 .as_ref()
                 .filter(|_| named)
                 .and_then(kept),
-            ..Self::nothing()
+            ..Self::empty()
         }
     }
 
@@ -117,7 +117,7 @@ impl Declared {
     }
 
     /// The capability that the client lacks for this request; `None` if the request may be sent.
-    pub(crate) fn missing(
+    pub(crate) fn missing_capability(
         &self,
         method: &Method,
         params: Option<&Json>,

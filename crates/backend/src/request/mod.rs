@@ -183,7 +183,7 @@ impl OwnRequest {
     pub(crate) fn new(transport: &TransportContext, within: &Parent) -> Self {
         Self {
             id: transport.next_id(),
-            context: CallContext::within(within),
+            context: CallContext::for_trace(within),
             messages: ServerMessages::discard(),
             deadline: Arc::default(),
         }

@@ -48,7 +48,7 @@ pub(crate) fn reply_immediately(request: &Request, declared: &Declared) -> Optio
             missing: None,
         });
     }
-    let missing = declared.missing(&request.method, request.params.as_ref());
+    let missing = declared.missing_capability(&request.method, request.params.as_ref());
     let refusal = match missing {
         Some(missing) => missing.to_error(),
         // Nobody is there who could know the method.

@@ -47,7 +47,7 @@ impl RequestSpan {
             ..
         } = message;
         let subject = match message.name {
-            Some(name) => Subject::found(method, |_| Some(name.value())),
+            Some(name) => Subject::from_members(method, |_| Some(name.value())),
             None => Subject::new(method, message.params),
         };
         let departure = Departure {
@@ -88,16 +88,16 @@ impl RequestSpan {
     }
 
     /// Ends the span with the outcome of the request.
-    pub(crate) fn ended(&mut self, method: &Method, outcome: Result<&Response, ErrorType>) {
+    pub(crate) fn end(&mut self, method: &Method, outcome: Result<&Response, ErrorType>) {
         let Some(span) = self.span.take() else { return };
         match outcome {
-            Ok(response) => span.answered(method, response),
+            Ok(response) => span.end_with_answer(method, response),
             Err(error) => span.finish(&Outcome::failed(error)),
         }
     }
 
     /// Ends the span without an error, whatever the answer was.
-    pub(crate) fn passed(&mut self) {
+    pub(crate) fn end_without_error(&mut self) {
         if let Some(span) = self.span.take() {
             span.finish(&Outcome::Finished);
         }
@@ -111,7 +111,7 @@ impl RequestSpan {
     ) -> (Self, ServerMessages) {
         self.parent = self.parent();
         let span = Mutex::new(self.span.take());
-        let messages = messages.mapped(move |message| {
+        let messages = messages.with_map(move |message| {
             if let Some(span) = span.lock().take() {
                 span.finish(&Outcome::Finished);
             }

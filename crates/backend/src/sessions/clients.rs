@@ -79,7 +79,7 @@ impl Owner {
 
 impl ClientConnections {
     /// The owner's connection, if there is one.
-    pub(super) fn existing(&self, owner: &Owner) -> Option<InUse> {
+    pub(super) fn find(&self, owner: &Owner) -> Option<InUse> {
         self.owned.get(owner).map(SupervisedConnection::take)
     }
 
@@ -97,7 +97,7 @@ impl ClientConnections {
 
     /// Counts the connections of requests that may become spare ones for a key. Leaves out those
     /// that have been in use for longer than `longest`.
-    pub(super) fn running(&self, key: &SpareKey, longest: Duration) -> Running {
+    pub(super) fn count_running(&self, key: &SpareKey, longest: Duration) -> Running {
         let (principal, capabilities) = key;
         let starting = self
             .starting
@@ -161,7 +161,7 @@ impl ClientConnections {
     ) -> Result<(), BackendError> {
         let running = self.running_requests();
         if (matches!(owner, Owner::Request(_)) && running < room.of_requests)
-            || self.all() - running.min(room.of_requests) < room.sessions
+            || self.count() - running.min(room.of_requests) < room.sessions
         {
             return Ok(());
         }
@@ -187,14 +187,14 @@ impl ClientConnections {
         Ok(())
     }
 
-    pub(super) fn all(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.owned.len() + self.spare.values().map(Vec::len).sum::<usize>()
     }
 
     /// The number of connections that belong to one running or suspended request each.
     fn running_requests(&self) -> usize {
         let is_running = |(owner, it): &(&Owner, &Arc<SupervisedConnection>)| {
-            matches!(owner, Owner::Request(_)) && it.idle().is_none()
+            matches!(owner, Owner::Request(_)) && it.idle_time().is_none()
         };
         self.owned.iter().filter(is_running).count()
     }
@@ -202,7 +202,7 @@ impl ClientConnections {
     fn longest_idle(&self, newcomer: &Peer) -> Option<Owner> {
         let newcomer = self.owned.newcomer(newcomer, self.owned.len());
         newcomer.least(Rule::UNUSED, |connection| {
-            connection.value.idle().map(Reverse)
+            connection.value.idle_time().map(Reverse)
         })
     }
 
@@ -213,7 +213,7 @@ impl ClientConnections {
         let newcomer = self.owned.newcomer(newcomer, self.owned.len());
         let in_use = |connection: &Arc<SupervisedConnection>| {
             connection
-                .idle()
+                .idle_time()
                 .is_none()
                 .then(|| connection.last_change())
         };
@@ -261,11 +261,11 @@ impl ClientConnections {
         let Some(connection) = self
             .owned
             .get(owner)
-            .filter(|connection| connection.idle().is_some())
+            .filter(|connection| connection.idle_time().is_some())
         else {
             return false;
         };
-        let is_surplus = self.all() - self.running_requests() > limit;
+        let is_surplus = self.count() - self.running_requests() > limit;
         if connection.has_asked() || (is_surplus && !connection.has_task()) {
             self.end(owner);
         } else if is_surplus {
@@ -284,7 +284,7 @@ impl ClientConnections {
     /// Ends connections of sessions, and connections shared by clients without a session, that have
     /// been unused for too long, unless `is_needed`.
     pub(super) fn sweep(&mut self, idle: IdleBounds, is_needed: impl Fn(&Owner) -> bool) {
-        let has_expired = |connection: &SupervisedConnection, bound| match connection.idle() {
+        let has_expired = |connection: &SupervisedConnection, bound| match connection.idle_time() {
             Some(idle) => idle >= bound && !connection.has_open_task(),
             None => false,
         };

@@ -137,14 +137,14 @@ impl Dispatcher {
                 outcome = progress.deadline.limit(limits, work) => match outcome {
                     Ok(outcome) => {
                         if outcome.is_ok() {
-                            self.pool.health().answered();
+                            self.pool.health().record_answer();
                         }
                         outcome
                     }
                     Err(Expired(after)) => {
                         let sent = sent();
                         if sent {
-                            self.pool.health().timed_out();
+                            self.pool.health().record_timeout();
                         }
                         Err(BackendError::Timeout { after, sent })
                     }
@@ -164,7 +164,7 @@ impl Dispatcher {
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
         async move {
             // If the server is down, fail at once instead of queueing for a permit.
-            if let Some(error) = self.pool.down(&call.context) {
+            if let Some(error) = self.pool.down_reason(&call.context) {
                 return Err(error);
             }
             let watched = WatchedCall::admit(self.pool.health(), call, &progress.deadline)?;
@@ -180,7 +180,7 @@ impl Dispatcher {
             let running = Running(&progress.deadline.permit);
             let outcome = self.exchange_unlimited(call, progress).await;
             drop(running);
-            watched.ended(&outcome);
+            watched.record_outcome(&outcome);
             outcome
         }
     }
@@ -306,7 +306,7 @@ impl Dispatcher {
         if let Some(connection) = self.pool.current(client) {
             return Ok(connection);
         }
-        if let Some(error) = self.pool.down(client) {
+        if let Some(error) = self.pool.down_reason(client) {
             return Err(error);
         }
         let _permit = self.permit(client).await?;
@@ -331,7 +331,7 @@ impl Dispatcher {
 
     /// The connection for a request of this client.
     async fn lease(&self, client: &CallContext) -> Result<Lease, BackendError> {
-        if let Some(error) = self.pool.down(client) {
+        if let Some(error) = self.pool.down_reason(client) {
             return Err(error);
         }
         let _permit = self.permit(client).await?;
@@ -414,7 +414,7 @@ impl<'a> WatchedCall<'a> {
 
     /// Whether the call would still be admitted after its wait.
     fn check(&self) -> Result<(), BackendError> {
-        match self.health.left_alone() {
+        match self.health.refusal_reason() {
             Some((error, _)) if self.is_watched && self.admission == Admission::Closed => {
                 Err(error)
             }
@@ -423,18 +423,18 @@ impl<'a> WatchedCall<'a> {
     }
 
     /// Records the outcome of a call that ended within its time.
-    fn ended<T>(mut self, outcome: &Result<T, BackendError>) {
+    fn record_outcome<T>(mut self, outcome: &Result<T, BackendError>) {
         if !std::mem::take(&mut self.is_watched) {
             return;
         }
         match outcome {
             Ok(_) => self.health.call_answered(),
-            Err(error) if is_no_answer(error) => self.failed(),
+            Err(error) if is_no_answer(error) => self.record_failure(),
             Err(_) => self.abandoned(),
         }
     }
 
-    fn failed(&self) {
+    fn record_failure(&self) {
         let name = Item::name(self.call.params.as_ref());
         let item = Item::new(&self.call.method, name.as_deref());
         self.health
@@ -453,7 +453,7 @@ impl Drop for WatchedCall<'_> {
             return;
         }
         if self.deadline.is_unanswered() {
-            self.failed();
+            self.record_failure();
         } else {
             // The client has given the call up, or it was never sent.
             self.abandoned();

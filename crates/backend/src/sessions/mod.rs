@@ -109,7 +109,9 @@ impl Drop for Release {
             .connections
             .lock()
             .release(&self.owner, key, limit);
-        self.pool.turns.used(is_spare.then(|| self.since.elapsed()));
+        self.pool
+            .turns
+            .record_use(is_spare.then(|| self.since.elapsed()));
     }
 }
 
@@ -129,7 +131,7 @@ impl SessionPool {
         let declared = if catalogue {
             Declared::for_lists()
         } else {
-            Declared::nothing()
+            Declared::empty()
         };
         let policy_of_process = settings.process();
         let keeps_lists = policy_of_process.is_some_and(|process| process.keeps_lists);
@@ -254,20 +256,20 @@ impl SessionPool {
     }
 
     /// The connection that Fanlight itself uses.
-    pub(crate) fn base(&self) -> &SupervisedConnection {
+    pub(crate) fn base_connection(&self) -> &SupervisedConnection {
         &self.base
     }
 
     /// The reason why there is no connection for a client and will be none soon.
-    pub(crate) fn down(&self, client: &CallContext) -> Option<BackendError> {
+    pub(crate) fn down_reason(&self, client: &CallContext) -> Option<BackendError> {
         // An unresponsive server does not respond on other connections either. Background checks
         // notice when it responds again.
         if self.health().is_ejected()
-            && let Some(Err(error)) = self.base.at_rest()
+            && let Some(Err(error)) = self.base.resting_description()
         {
             return Some(error);
         }
-        match self.existing(client) {
+        match self.own_connection(client) {
             // The base connection may serve instead.
             Some(_)
                 if self
@@ -276,15 +278,15 @@ impl SessionPool {
             {
                 None
             }
-            Some(supervised) => supervised.down(),
-            None => self.base.down(),
+            Some(supervised) => supervised.down_reason(),
+            None => self.base.down_reason(),
         }
     }
 
     /// The connection for a client's request, if it is ready.
     pub(crate) fn lease_at_once(self: &Arc<Self>, client: &CallContext) -> Option<Lease> {
         let ready = |supervised: &SupervisedConnection| supervised.state.borrow().verdict()?.ok();
-        match self.existing(client) {
+        match self.own_connection(client) {
             Some(supervised) => {
                 let connection = ready(&supervised)?;
                 Some(self.own_lease(client, connection, supervised))
@@ -300,7 +302,7 @@ impl SessionPool {
     /// The own connection of a client's session, if it is ready.
     pub(crate) fn of_session(self: &Arc<Self>, client: &CallContext) -> Option<Lease> {
         let supervised = self
-            .existing(client)
+            .own_connection(client)
             .filter(|_| client.session().is_some() && !self.shares_process(client))?;
         let connection = supervised.state.borrow().verdict()?.ok()?;
         Some(self.own_lease(client, connection, supervised))
@@ -320,7 +322,9 @@ impl SessionPool {
     /// session at the server.
     pub(crate) fn has_session(&self, client: &CallContext) -> bool {
         client.session().is_some()
-            && (self.existing(client).is_some_and(|own| !own.has_stopped())
+            && (self
+                .own_connection(client)
+                .is_some_and(|own| !own.has_stopped())
                 || self.is_to_continue(client))
     }
 
@@ -420,7 +424,7 @@ impl SessionPool {
         patience: Duration,
         client: &CallContext,
     ) -> Result<Lease, BackendError> {
-        let supervised = match self.existing(client) {
+        let supervised = match self.own_connection(client) {
             Some(supervised) => supervised,
             None => {
                 let base = self.base.ready(patience).await?;
@@ -434,7 +438,7 @@ impl SessionPool {
                     None
                 };
                 match owner {
-                    Some(owner) => match self.in_turn(&owner, client).await {
+                    Some(owner) => match self.wait_for_turn(&owner, client).await {
                         Place::Free(free) => free,
                         Place::Start(_starting) => self.open_for(owner, client, &base)?,
                     },
@@ -469,7 +473,7 @@ impl SessionPool {
     ) -> Result<ServerDescription, BackendError> {
         if let Some(described) = self
             .base
-            .at_rest()
+            .resting_description()
             .filter(|_| !self.may_have_second_era(client))
         {
             return described;
@@ -497,7 +501,7 @@ impl SessionPool {
                 .is_none_or(|base| self.is_second_era(client, base))
         {
             return self
-                .existing(client)
+                .own_connection(client)
                 .and_then(|supervised| ready(&supervised));
         }
         base
@@ -506,7 +510,7 @@ impl SessionPool {
     /// Begins to listen for a client.
     pub(crate) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
         if listen.interest.is_about_lists_and_session()
-            && let Some(Ok(description)) = self.base.at_rest()
+            && let Some(Ok(description)) = self.base.resting_description()
         {
             return Ok(self.listeners.add_at_rest(listen, &description));
         }
@@ -561,13 +565,13 @@ impl SessionPool {
     }
 
     /// The client's own connection, if there is one.
-    fn existing(&self, client: &CallContext) -> Option<InUse> {
+    fn own_connection(&self, client: &CallContext) -> Option<InUse> {
         // Cheaper than determining the owner.
         if client.session().is_none() && self.is_base_modern() {
             return None;
         }
         let owner = self.owner(client)?;
-        self.connections.lock().existing(&owner)
+        self.connections.lock().find(&owner)
     }
 
     fn is_base_modern(&self) -> bool {
@@ -700,7 +704,7 @@ impl SessionPool {
             return Some(Owner::Request(caller.clone()));
         }
         let largest = self.largest_description();
-        let told = self.told_of(client);
+        let told = self.forwarded_headers(client);
         let is_nobody = *principal == Principal::anonymous() && told.is_empty();
         let shares_base = !self.catalogue && (is_own || is_nobody);
         let none = || (!shares_base).then(|| Bytes::from_static(b"{}"));
@@ -721,16 +725,16 @@ impl SessionPool {
 
     /// The forwarded headers of a client, as one text. Clients with other values never share a session
     /// at the server, which may keep them.
-    fn told_of(&self, client: &CallContext) -> String {
+    fn forwarded_headers(&self, client: &CallContext) -> String {
         match &self.settings.target {
-            Target::Http(endpoint) => endpoint.told_of(&client.caller),
+            Target::Http(endpoint) => endpoint.forwarded_headers(&client.caller),
             Target::Stdio(_) | Target::Unusable(_) => String::new(),
         }
     }
 
     /// The key of connections that a request may leave to others, and take over.
     fn spare_key(&self, client: &CallContext) -> SpareKey {
-        let told = self.told_of(client);
+        let told = self.forwarded_headers(client);
         let key = [client.capabilities.bytes(), told.as_bytes()].concat();
         (client.caller.principal().clone(), key.into())
     }
@@ -829,7 +833,7 @@ impl SessionPool {
     ) -> Result<InUse, BackendError> {
         let mut connections = self.connections.lock();
         // Another request of the same client may have been first.
-        if let Some(supervised) = connections.existing(&owner) {
+        if let Some(supervised) = connections.find(&owner) {
             return Ok(supervised);
         }
         let (origin, is_named) = match &owner {
@@ -897,7 +901,7 @@ impl SessionPool {
         let mut connections = self.connections.lock();
         // Processes take much memory, and connections do not.
         let is_crowded =
-            policy.is_some() && connections.all() > self.settings.context.limits.sessions / 2;
+            policy.is_some() && connections.count() > self.settings.context.limits.sessions / 2;
         let part = if is_crowded { CROWDED } else { 1 };
         connections.sweep(
             IdleBounds {
@@ -924,7 +928,11 @@ impl SessionPool {
 
 /// The record of the server's session for a client's session; `None` if there is to be none.
 fn kept_of(settings: &ConnectSettings, caller: &Caller) -> Option<SessionAt> {
-    Some(caller.server_sessions()?.at(settings.place.as_ref()?))
+    Some(
+        caller
+            .server_sessions()?
+            .session_at(settings.place.as_ref()?),
+    )
 }
 
 /// Whether the answer is the same for all clients: the request is for a list, or never sent to a

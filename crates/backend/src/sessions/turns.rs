@@ -81,7 +81,7 @@ struct Turn<'a> {
 impl Turns {
     /// Records the end of a request with its own process. `time` is how long it took; `None` if the
     /// process is not free now.
-    pub(super) fn used(&self, time: Option<Duration>) {
+    pub(super) fn record_use(&self, time: Option<Duration>) {
         self.uses.record(time.unwrap_or(NOT_FREED));
         self.wake();
     }
@@ -139,7 +139,7 @@ fn is_sooner(running: Running, ahead: usize, each: Option<Duration>, start: Dura
 
 impl SessionPool {
     /// Waits for a free process, or decides to start one.
-    pub(super) async fn in_turn(&self, owner: &Owner, client: &CallContext) -> Place<'_> {
+    pub(super) async fn wait_for_turn(&self, owner: &Owner, client: &CallContext) -> Place<'_> {
         let measured = self
             .settings
             .process()
@@ -162,7 +162,7 @@ impl SessionPool {
                 {
                     return Place::Free(free);
                 }
-                let running = connections.running(&key, start);
+                let running = connections.count_running(&key, start);
                 if !is_sooner(running, ahead, self.turns.uses.average(), start) {
                     // Other requests see the start at once, and wait for it.
                     connections.begin_start(&key);
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(second.ahead(), 0);
         assert!(changed.has_changed().unwrap());
         changed.mark_unchanged();
-        turns.used(None);
+        turns.record_use(None);
         assert!(changed.has_changed().unwrap());
         assert_eq!(turns.uses.average(), Some(NOT_FREED));
     }

@@ -753,7 +753,7 @@ mod recorded_tests {
     fn subscriptions_are_recorded_for_one_caller_up_to_the_limit() {
         let records = SessionSubscriptions::new(2);
         let (key, uris) = (
-            SessionKey::fresh(),
+            SessionKey::generate(),
             ["a:1", "a:2", "a:3"].map(Arc::<str>::from),
         );
         let of = |name| Caller::session_of(Principal::new("issuer", name), key);

@@ -61,7 +61,7 @@ impl TaskTranslation {
         client: &CallContext,
     ) -> Result<Json, BackendError> {
         let collector = self.collector(task, origin, client)?;
-        Ok(timeout(TASK_INPUT, collector.first())
+        Ok(timeout(TASK_INPUT, collector.first_requests())
             .await
             .unwrap_or_else(|_| Json::empty_object()))
     }
@@ -181,7 +181,7 @@ impl InputCollector {
     }
 
     /// Waits until a server request is open or the task has ended; returns the open requests.
-    async fn first(&self) -> Json {
+    async fn first_requests(&self) -> Json {
         let mut state = self.state.subscribe();
         let first = state
             .wait_for(|state| state.ended || state.askable_requests().next().is_some())
@@ -236,6 +236,6 @@ fn refusal(declared: &Declared, request: &ServerRequest) -> Option<RpcError> {
         return Some(RpcError::new(code::METHOD_NOT_FOUND, message));
     }
     declared
-        .missing(&request.method, request.params.as_ref())
+        .missing_capability(&request.method, request.params.as_ref())
         .map(MissingCapability::to_error)
 }

@@ -67,7 +67,7 @@ impl TaskTranslation {
     /// The `params` of `notifications/tasks` for a legacy server's `notifications/tasks/status`:
     /// the same as the answer to the client's `tasks/get`. `None` if the server cannot be asked;
     /// clients must expect missing notifications.
-    pub(super) async fn changed(
+    pub(super) async fn notification_params(
         self: &Arc<Self>,
         status: &Json,
         client: &Arc<CallContext>,

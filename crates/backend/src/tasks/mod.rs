@@ -512,7 +512,7 @@ impl ImmediateTask {
     /// Answers a request about the task.
     fn serve(&self, method: &Method) -> Response {
         match method {
-            Method::GetTask => Response::from_result(&self.ended()),
+            Method::GetTask => Response::from_result(&self.to_task()),
             Method::TaskResult => {
                 Response::from_result(&with_related_task(&self.result, &Json::string(&self.id)))
             }
@@ -522,7 +522,7 @@ impl ImmediateTask {
     }
 
     /// The task as a `Task` object.
-    fn ended(&self) -> Json {
+    fn to_task(&self) -> Json {
         self.to_json(self.status())
     }
 

@@ -81,7 +81,7 @@ impl TaskNotifications {
         let this = Arc::clone(self);
         listen
             .messages
-            .mapped(move |message| this.translate(&listener, message))
+            .with_map(move |message| this.translate(&listener, message))
     }
 
     /// The message in the listener's dialect. `None` if the listener must not get it, or gets it
@@ -220,10 +220,13 @@ impl TaskTranslation {
         } = status;
         if let ServerMessage::Notification(notification) = message {
             let params = notification.params().unwrap_or_else(Json::empty_object);
-            let changed = timeout(MAX_TRANSLATION, self.changed(&params, &listener.context))
-                .await
-                .ok()
-                .flatten();
+            let changed = timeout(
+                MAX_TRANSLATION,
+                self.notification_params(&params, &listener.context),
+            )
+            .await
+            .ok()
+            .flatten();
             let changed = changed
                 .and_then(|params| with_method(&notification, &Method::TaskChanged, &params));
             if let Some(changed) = changed {

@@ -49,7 +49,7 @@ impl TaskOwners {
         let is_at = |owner: &Owner| owner.is_maker && owner.endpoint == endpoint;
         !self
             .owners
-            .all()
+            .entries()
             .iter()
             .any(|(_, owners)| owners.iter().any(is_at))
     }
@@ -118,7 +118,7 @@ impl AtEndpoint {
 
     /// The caller's recorded tasks, each with its number, which rises from task to task.
     pub(super) fn tasks_of(&self, owner: &Caller) -> Vec<(u64, String)> {
-        let all = self.owners.owners.all().into_iter();
+        let all = self.owners.owners.entries().into_iter();
         let numbered = all.filter_map(|(task, owners)| {
             let owned = owners.iter().find(|other| other.caller == *owner)?;
             Some((owned.number, task))
@@ -169,7 +169,7 @@ mod tests {
             endpoint,
         });
         let [ann, bob] = ["ann", "bob"]
-            .map(|name| Caller::session_of(Principal::new("issuer", name), SessionKey::fresh()));
+            .map(|name| Caller::session_of(Principal::new("issuer", name), SessionKey::generate()));
         first.add("a", &ann, &Peer::Local, true, Duration::from_secs(9));
         assert!(second.is_foreign("a", &bob) && !second.is_foreign("a", &ann));
         assert_eq!(
@@ -192,7 +192,7 @@ mod tests {
             endpoint: 0,
         };
         let [ann, bob, eve] = ["ann", "bob", "eve"]
-            .map(|name| Caller::session_of(Principal::new("issuer", name), SessionKey::fresh()));
+            .map(|name| Caller::session_of(Principal::new("issuer", name), SessionKey::generate()));
         let is_foreign = |task, caller: &Caller| owners.is_foreign(task, caller);
         let add = |task, caller, is_maker| {
             owners.add(task, caller, &Peer::Local, is_maker, Duration::from_secs(9));

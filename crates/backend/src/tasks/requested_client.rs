@@ -195,7 +195,7 @@ impl TaskTranslation {
             return Ok(self
                 .immediate
                 .get(&task.key(context))
-                .map(|immediate| immediate.ended()));
+                .map(|immediate| immediate.to_task()));
         }
         let response = self
             .query(Method::GetTask, task_params(&task.json), context)

@@ -135,7 +135,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
         self.entries.lock().remove(key)
     }
 
-    pub(super) fn all(&self) -> Vec<(K, V)> {
+    pub(super) fn entries(&self) -> Vec<(K, V)> {
         let entries = self.entries.lock();
         let live = entries.by_key.iter().filter(|(_, entry)| entry.is_live());
         live.map(|(key, entry)| (key.clone(), entry.value.clone()))
@@ -237,7 +237,7 @@ mod tests {
         assert!(table.insert(key("d"), 4, &Peer::Local, 90, SECOND));
         assert_eq!((get("a"), get("c"), get("d")), (None, None, Some(4)));
         assert!(!table.insert(key("e"), 5, &Peer::Local, 101, SECOND));
-        assert_eq!(table.all(), [(key("d"), 4)]);
+        assert_eq!(table.entries(), [(key("d"), 4)]);
         assert!(table.insert(key("d"), 7, &Peer::Local, 100, SECOND));
         assert_eq!(table.remove(&key("d")), Some(7));
         assert!(table.insert(key("f"), 8, &Peer::Local, 100, SECOND));
@@ -260,7 +260,7 @@ mod tests {
         );
         assert!(table.insert(key("c"), 3, &Peer::Local, 50, SECOND));
         advance(2 * SECOND).await;
-        assert!(table.all().is_empty());
+        assert!(table.entries().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -269,7 +269,7 @@ mod tests {
         let table = Table::new(4, 100);
         let insert = |id, of, bytes| table.insert(key(id), 0, &peer(of), bytes, SECOND);
         let kept = || {
-            let mut kept: Vec<_> = table.all().into_iter().map(|(key, _)| key).collect();
+            let mut kept: Vec<_> = table.entries().into_iter().map(|(key, _)| key).collect();
             kept.sort();
             kept.concat()
         };

@@ -64,7 +64,7 @@ pub(super) fn with_task(params: Option<&Json>) -> Json {
 
 /// The `params` of a call without a request for a task.
 pub(super) fn without_task(params: &Json) -> Json {
-    params.without(&["task"])
+    params.without_members(&["task"])
 }
 
 /// A client's capabilities with the tasks extension.
@@ -77,7 +77,7 @@ pub(super) fn with_extension(capabilities: &Json) -> Json {
 pub(super) fn created_to_legacy(result: &Json) -> Json {
     let task = renamed(result, &TO_LEGACY);
     ObjectBuilder::new()
-        .member("task", &task.without(&["resultType", "_meta"]))
+        .member("task", &task.without_members(&["resultType", "_meta"]))
         .optional("_meta", result.get("_meta").as_ref())
         .finish()
 }
@@ -95,7 +95,7 @@ pub(super) fn created_to_extension(result: &Json) -> Option<Json> {
     let mut added = br#""resultType":"task""#.to_vec();
     if inner.has_members() {
         added.push(b',');
-        added.extend_from_slice(inner.inner());
+        added.extend_from_slice(inner.inner_text());
     }
     let replaced = |member: &Member| member.is(result, "task") || member.is(result, "resultType");
     Some(rewrite_object(result, |member| !replaced(member), &added))
@@ -112,13 +112,13 @@ pub(super) fn task_to_legacy(detailed: &Json) -> Json {
     if is_error && Status::read(&task) == Status::Completed {
         task = with_status(&task, "failed");
     }
-    task.without(&INLINED)
+    task.without_members(&INLINED)
 }
 
 /// Translates a 2025-11-25 `Task` to the extension's `DetailedTask`. A result makes it completed,
 /// even a tool's error; a JSON-RPC error makes it failed (the extension, Task Status).
 pub(super) fn task_to_extension(task: &Json, inlined: &Inlined) -> Json {
-    let task = extension_task(task).without(&INLINED);
+    let task = extension_task(task).without_members(&INLINED);
     match inlined {
         Inlined::Nothing => task,
         Inlined::Result(result) => with_status(&task, "completed").with_member("result", result),
@@ -134,7 +134,7 @@ pub(super) fn complete(result: &Json) -> Json {
 
 /// The result without `resultType`, for the params of a notification.
 pub(super) fn without_type(result: &Json) -> Json {
-    result.without(&["resultType"])
+    result.without_members(&["resultType"])
 }
 
 /// Names the task in the `_meta` of a result or `params` that belongs to it, as 2025-11-25 demands

@@ -56,11 +56,11 @@ impl Transport {
     }
 
     /// Cancelled once nothing can be answered any more; `None` for HTTP.
-    pub(crate) fn gone(&self) -> Option<CancellationToken> {
+    pub(crate) fn gone_token(&self) -> Option<CancellationToken> {
         match self {
             // HTTP connections come and go; their number means nothing.
             Self::Http(_) => None,
-            Self::Stdio(channel) | Self::Sse(channel) => Some(channel.gone()),
+            Self::Stdio(channel) | Self::Sse(channel) => Some(channel.gone_token()),
         }
     }
 

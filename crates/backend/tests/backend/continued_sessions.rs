@@ -39,7 +39,7 @@ fn askable(key: u64, sessions: &Arc<ServerSessions>) -> impl FnOnce(&mut CallCon
 
 /// The same sessions, as another process finds them in the record.
 fn found(sessions: &ServerSessions) -> Arc<ServerSessions> {
-    Arc::new(ServerSessions::continuing(sessions.all()))
+    Arc::new(ServerSessions::continuing(sessions.entries()))
 }
 
 /// The session that one process opened with its first request.
@@ -52,7 +52,7 @@ async fn opened(backend: &Backend, server: &mut Server) -> (Arc<ServerSessions>,
         .header("mcp-session-id")
         .unwrap()
         .to_owned();
-    assert_eq!(sessions.all().len(), 1);
+    assert_eq!(sessions.entries().len(), 1);
     (sessions, session)
 }
 
@@ -125,7 +125,7 @@ async fn session_of_another_process_is_found_by_the_first_request_and_replaced_w
         start(settings(server.transport())),
     );
     let (sessions, session) = opened(&first, &mut server).await;
-    let renamed = sessions.all().into_iter().map(|(place, session)| {
+    let renamed = sessions.entries().into_iter().map(|(place, session)| {
         (
             place,
             ServerSession {
@@ -155,7 +155,7 @@ async fn session_of_another_process_is_found_by_the_first_request_and_replaced_w
         .unwrap()
         .to_owned();
     assert!(next != session && next != "forgotten");
-    let on_record = forgotten.all();
+    let on_record = forgotten.entries();
     assert_eq!((&*on_record[0].1.id, on_record.len()), (&*next, 1));
 }
 
@@ -251,7 +251,7 @@ async fn continued_session_whose_stream_the_server_does_not_know_is_replaced() {
         .unwrap()
         .to_owned();
     assert_ne!(next, session);
-    assert_eq!(&*at_second.all()[0].1.id, next);
+    assert_eq!(&*at_second.entries()[0].1.id, next);
 }
 
 /// Only actual messages show which eras a server has.
@@ -321,7 +321,7 @@ async fn session_that_is_being_put_on_record_ends_with_the_clients() {
         async move { send(&backend, request).await }
     });
     slow.0.notified().await;
-    let session = sessions.all()[0].1.id.clone();
+    let session = sessions.entries()[0].1.id.clone();
     sessions.end(watch::channel(Some(true)).1);
     backend.end_session(SessionKey(1));
     assert_eq!(

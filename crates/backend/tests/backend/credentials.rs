@@ -319,7 +319,7 @@ fn wished(error: &BackendError) -> &str {
 async fn each_principal_calls_with_its_own_credentials_or_is_told_to_sign_in() {
     let mut server = Server::start(accepting(&["ann-1", "bob-1"])).await;
     let users = Users::new();
-    let backend = Backend::of_each(
+    let backend = Backend::start_per_principal(
         settings(server.transport()),
         Arc::clone(&users) as _,
         &CancellationToken::new(),
@@ -355,7 +355,7 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
     let mut server = numbering(|seen| seen.result("{}")).await;
     let users = [Users::new(), Users::new()];
     let backends = users.each_ref().map(|users| {
-        Backend::of_each(
+        Backend::start_per_principal(
             settings(server.transport()),
             Arc::clone(users) as _,
             &CancellationToken::new(),
@@ -375,7 +375,7 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
         .header("mcp-session-id")
         .unwrap()
         .to_owned();
-    let found = Arc::new(ServerSessions::continuing(sessions.all()));
+    let found = Arc::new(ServerSessions::continuing(sessions.entries()));
     backends[1].continue_session(&request(9, &found).context);
     assert!(
         send_to(&*backends[1], request(9, &found))
@@ -390,10 +390,10 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
     assert_eq!(seen.header("mcp-session-id"), Some(&*session));
     assert_eq!(seen.header("authorization"), Some("Bearer ann-1"));
     // The other process hears only of its end.
-    let found = Arc::new(ServerSessions::continuing(found.all()));
+    let found = Arc::new(ServerSessions::continuing(found.entries()));
     let (third, (is_ours, told)) = (Users::new(), watch::channel(None));
     third.set("ann", true);
-    let third = Backend::of_each(
+    let third = Backend::start_per_principal(
         settings(server.transport()),
         third as _,
         &CancellationToken::new(),
@@ -411,7 +411,7 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
 async fn principal_whose_credentials_are_refused_is_told_to_sign_in() {
     let server = Server::start(accepting(&["ann-1"])).await;
     let users = Users::new();
-    let backend = Backend::of_each(
+    let backend = Backend::start_per_principal(
         settings(server.transport()),
         Arc::clone(&users) as _,
         &CancellationToken::new(),
@@ -430,7 +430,7 @@ async fn server_that_wants_credentials_is_asked_nothing_else_without_them() {
     })
     .await;
     let users = Users::new();
-    let backend = Backend::of_each(
+    let backend = Backend::start_per_principal(
         settings(server.transport()),
         Arc::clone(&users) as _,
         &CancellationToken::new(),
@@ -444,7 +444,7 @@ async fn server_that_wants_credentials_is_asked_nothing_else_without_them() {
 async fn signing_in_is_announced_as_a_change_of_lists() {
     let server = Server::start(accepting(&[])).await;
     let users = Users::new();
-    let backend = Backend::of_each(
+    let backend = Backend::start_per_principal(
         settings(server.transport()),
         Arc::clone(&users) as _,
         &CancellationToken::new(),
@@ -480,7 +480,7 @@ async fn signing_in_is_announced_as_a_change_of_lists() {
 async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_complete() {
     let server = Server::start(accepting(&["ann-1", "bob-1"])).await;
     let users = Users::new();
-    let backend = Backend::of_each(
+    let backend = Backend::start_per_principal(
         settings(server.transport()),
         Arc::clone(&users) as _,
         &CancellationToken::new(),
@@ -528,7 +528,7 @@ async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_compl
 #[tokio::test]
 async fn description_promises_all_lists_before_anybody_has_signed_in() {
     let server = Server::start(accepting(&[])).await;
-    let backend = Backend::of_each(
+    let backend = Backend::start_per_principal(
         settings(server.transport()),
         Users::new() as _,
         &CancellationToken::new(),
@@ -548,7 +548,8 @@ async fn only_so_many_principals_have_connections_and_the_one_used_longest_ago_g
     let users = Users::new();
     let mut settings = settings(server.transport());
     settings.limits.sessions = 2;
-    let backend = Backend::of_each(settings, Arc::clone(&users) as _, &CancellationToken::new());
+    let backend =
+        Backend::start_per_principal(settings, Arc::clone(&users) as _, &CancellationToken::new());
     for name in ["ann", "bob", "cat", "ann"] {
         users.set(name, true);
         assert!(
@@ -566,7 +567,8 @@ async fn all_principals_together_have_the_repetitions_of_one_server() {
         repeats: Some(Repeats::default()),
         ..settings(server.transport())
     };
-    let backend = Backend::of_each(settings, Arc::clone(&users) as _, &CancellationToken::new());
+    let backend =
+        Backend::start_per_principal(settings, Arc::clone(&users) as _, &CancellationToken::new());
     for name in ["ann", "bob", "cid", "dan", "eve", "fay"] {
         users.set(name, true);
         for _ in 0..5 {

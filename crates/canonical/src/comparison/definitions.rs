@@ -53,7 +53,7 @@ pub fn compare_openings(was: &Json, is: &Json, tolerance: &Tolerance) -> Vec<Dif
     // A modern opening has it in `_meta`, or not at all.
     let info = |opening: &Json| ServerDescription::from(opening.clone()).server_info();
     if let Some((known, info)) = info(was).zip(info(is)) {
-        comparison.path = Path::at(match was.get("serverInfo") {
+        comparison.path = Path::from_pointer(match was.get("serverInfo") {
             Some(_) => "/serverInfo",
             None => "/_meta/io.modelcontextprotocol~1serverInfo",
         });
@@ -68,7 +68,7 @@ pub fn compare_openings(was: &Json, is: &Json, tolerance: &Tolerance) -> Vec<Dif
 
 /// An object without `_meta`.
 pub fn without_meta(object: &Json) -> Json {
-    object.without(&["_meta"])
+    object.without_members(&["_meta"])
 }
 
 impl Comparison<'_> {

@@ -23,7 +23,7 @@ const OFFSET: &str = "dd:dd";
 const EPOCHS: [usize; 4] = [10, 13, 16, 19];
 
 /// A text in which each time and each UUID is the same.
-pub(super) fn masked(text: &str) -> String {
+pub(super) fn mask_forms(text: &str) -> String {
     let (mut out, mut copied) = (String::with_capacity(text.len()), 0);
     for (range, form) in find_forms(text) {
         out += text.get(copied..range.start).unwrap_or_default();
@@ -135,10 +135,10 @@ mod tests {
             ("v2026-11-29", "v2026-11-29"),
             ("", ""),
         ] {
-            assert_eq!(masked(text), expected, "{text}");
+            assert_eq!(mask_forms(text), expected, "{text}");
         }
-        assert_eq!(masked(&format!("id:{uuid}/x")), "id:\u{1}uuid/x");
-        assert_eq!(masked(&format!("{uuid}0")), format!("{uuid}0"));
+        assert_eq!(mask_forms(&format!("id:{uuid}/x")), "id:\u{1}uuid/x");
+        assert_eq!(mask_forms(&format!("{uuid}0")), format!("{uuid}0"));
         let both = format!("{uuid} and {uuid}");
         assert_eq!(find_uuids(&both).collect::<Vec<_>>(), [uuid, uuid]);
     }

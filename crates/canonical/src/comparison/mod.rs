@@ -207,7 +207,7 @@ impl<'a> Comparison<'a> {
         Self {
             tolerance,
             is_exact: false,
-            path: Path::at(start),
+            path: Path::from_pointer(start),
             found: Vec::new(),
             known: HashMap::new(),
         }
@@ -243,7 +243,7 @@ impl<'a> Comparison<'a> {
 
     /// Adds a difference at another place.
     fn add_at(&mut self, pointer: &str, change: Change, was: Option<&Json>, is: Option<&Json>) {
-        let before = std::mem::replace(&mut self.path, Path::at(pointer));
+        let before = std::mem::replace(&mut self.path, Path::from_pointer(pointer));
         self.add(change, was, is);
         self.path = before;
     }

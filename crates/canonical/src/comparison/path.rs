@@ -10,7 +10,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    pub(super) fn at(pointer: &str) -> Self {
+    pub(super) fn from_pointer(pointer: &str) -> Self {
         let (pointer, place) = (pointer.to_owned(), pointer.to_owned());
         Self { pointer, place }
     }

@@ -279,7 +279,7 @@ fn keyword(node: &[Part], name: &str) -> Option<Part> {
 }
 
 /// The values of this type in nodes that all list some.
-fn listed(nodes: &[Node], bits: u8) -> Option<Vec<Part>> {
+fn listed_values(nodes: &[Node], bits: u8) -> Option<Vec<Part>> {
     let of_each = nodes
         .iter()
         .map(|node| node.iter().find_map(Part::values))
@@ -384,7 +384,7 @@ impl Schemas<'_, '_> {
         let Direction {
             narrowed, widened, ..
         } = *self.direction;
-        let (listed, lists) = (listed(before, bits), listed(after, bits));
+        let (listed, lists) = (listed_values(before, bits), listed_values(after, bits));
         if listed.is_some() || lists.is_some() {
             // Where no values are listed, all of them are valid.
             let (lost, gained) = match listed.is_some() && lists.is_some() {

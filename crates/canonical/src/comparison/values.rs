@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{DEFAULT_NESTING, Kind};
 
-use super::forms::masked;
+use super::forms::mask_forms;
 use super::{Change, Comparison, Difference, Tolerance, elements, members};
 
 /// The places of content blocks, whose `type` decides what they are.
@@ -26,7 +26,7 @@ pub fn compare_exactly(
 ) -> Vec<Difference> {
     let mut comparison = Comparison::new(tolerance, pointer);
     comparison.is_exact = true;
-    comparison.either(was, is);
+    comparison.compare_optional(was, is);
     comparison.found
 }
 
@@ -44,7 +44,7 @@ impl Comparison<'_> {
                 });
             }
             (Kind::Object, Kind::Object) => {
-                self.each_member(was, is, |at, _, was, is| at.either(was, is));
+                self.each_member(was, is, |at, _, was, is| at.compare_optional(was, is));
             }
             (Kind::Array, Kind::Array) => self.arrays(was, is),
             (Kind::String, Kind::String) if self.is_text() => self.texts(was, is),
@@ -56,7 +56,7 @@ impl Comparison<'_> {
         }
     }
 
-    fn either(&mut self, was: Option<&Json>, is: Option<&Json>) {
+    fn compare_optional(&mut self, was: Option<&Json>, is: Option<&Json>) {
         match (was, is) {
             (Some(was), Some(is)) => self.values(was, is),
             (None, None) => {}
@@ -95,7 +95,7 @@ impl Comparison<'_> {
             for at in 0..before.len().max(after.len()) {
                 // As a name: each item is a place of its own.
                 self.at_member(&at.to_string(), |here| {
-                    here.either(before.get(at), after.get(at));
+                    here.compare_optional(before.get(at), after.get(at));
                 });
             }
             return;
@@ -171,7 +171,7 @@ impl Comparison<'_> {
     fn scalar(&self, json: &Json) -> String {
         let form = |text: &str| match self.is_exact {
             true => text.to_owned(),
-            false => masked(text),
+            false => mask_forms(text),
         };
         match json.as_str() {
             Some(text) => format!("\"{}", form(&text)),

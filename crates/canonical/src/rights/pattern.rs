@@ -60,9 +60,9 @@ impl ItemPattern {
             return self.means_uri(server, name, is_match);
         }
         match &self.reading {
-            Reading::Own => servers.bare(server, name, true).any(is_match),
+            Reading::Own => servers.bare_spellings(server, name, true).any(is_match),
             Reading::Prefixed => servers
-                .prefixed(server, name, true)
+                .prefixed_spellings(server, name, true)
                 .any(|spelling| servers.any_matches(&spelling, server, name, is_match)),
             Reading::Server {
                 server: of,
@@ -70,7 +70,7 @@ impl ItemPattern {
             } => {
                 matches(of, server)
                     && servers
-                        .bare(server, name, true)
+                        .bare_spellings(server, name, true)
                         .any(|name| matches(pattern, name))
             }
         }
@@ -95,9 +95,9 @@ impl ItemPattern {
         }
         let is_any = |spelling: &str| servers.any_matches(spelling, server, name, is_match);
         self.kind == ItemKind::Names
-            && (servers.bare(server, name, false).any(is_any)
+            && (servers.bare_spellings(server, name, false).any(is_any)
                 || servers
-                    .prefixed(server, name, false)
+                    .prefixed_spellings(server, name, false)
                     .any(|spelling| is_any(&spelling)))
     }
 

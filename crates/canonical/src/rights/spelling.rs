@@ -26,7 +26,7 @@ pub enum NameForm {
 impl NameForm {
     /// The name that clients see instead of `whole`, the name with prefix of the item `own` of
     /// `server`; `None` if it has the form.
-    pub fn replaced(self, whole: &str, server: &str, own: &str) -> Option<String> {
+    pub fn replacement(self, whole: &str, server: &str, own: &str) -> Option<String> {
         match self {
             Self::Any => None,
             Self::AtMost(max) => {
@@ -149,7 +149,7 @@ impl Servers {
 
     /// The spellings of an item without its server: its own name and its configured name. With
     /// `is_exact`, a configured name that is another item's own name is left out.
-    pub(crate) fn bare<'a>(
+    pub(crate) fn bare_spellings<'a>(
         &'a self,
         server: &str,
         name: &'a str,
@@ -164,7 +164,7 @@ impl Servers {
     }
 
     /// The spellings of an item with a prefix, whether or not clients use them now.
-    pub(crate) fn prefixed<'a>(
+    pub(crate) fn prefixed_spellings<'a>(
         &'a self,
         server: &'a str,
         name: &'a str,
@@ -176,7 +176,7 @@ impl Servers {
             .into_iter()
             .flat_map(|server| &server.prefixes);
         prefixes.flat_map(move |prefix| {
-            self.bare(server, name, is_exact)
+            self.bare_spellings(server, name, is_exact)
                 .map(move |bare| format!("{prefix}{bare}"))
         })
     }
@@ -192,7 +192,7 @@ impl Servers {
         is_match(spelling)
             || self
                 .form
-                .replaced(spelling, server, name)
+                .replacement(spelling, server, name)
                 .is_some_and(|replaced| is_match(&replaced))
     }
 }

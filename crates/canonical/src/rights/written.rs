@@ -76,6 +76,6 @@ impl WrittenPattern {
         let with_server = format!("{server}/{name}");
         std::iter::once(name.to_owned())
             .chain([with_server])
-            .chain(self.servers.prefixed(server, name, true))
+            .chain(self.servers.prefixed_spellings(server, name, true))
     }
 }

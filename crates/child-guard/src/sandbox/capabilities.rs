@@ -18,7 +18,7 @@ pub(super) fn limit() -> io::Result<()> {
             // The capability is beyond the last one that the system knows, or the process lacks
             // permission. In the latter case, `no_new_privs` alone prevents their return.
             Err(Errno::INVAL | Errno::PERM) => break,
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(drop_error(error)),
         }
     }
     Ok(())
@@ -31,7 +31,7 @@ pub(super) fn drop_all() -> io::Result<()> {
         if error == Errno::INVAL {
             Ok(())
         } else {
-            Err(failed(error))
+            Err(drop_error(error))
         }
     })?;
     let none = CapabilitySet::empty();
@@ -43,10 +43,10 @@ pub(super) fn drop_all() -> io::Result<()> {
             inheritable: none,
         },
     )
-    .map_err(failed)
+    .map_err(drop_error)
 }
 
-fn failed(error: Errno) -> io::Error {
+fn drop_error(error: Errno) -> io::Error {
     io::Error::other(format!(
         "sandbox: its capabilities cannot be dropped: {error}"
     ))

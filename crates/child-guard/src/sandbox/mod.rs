@@ -48,7 +48,7 @@ fn become_server() -> io::Result<Never> {
     // The guard ends the server and everything that it started. If something ends the guard, the
     // server ends as well. This follows a change of the user, which would reset it.
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    Err(refused(&sandbox, command.exec()))
+    Err(exec_error(&sandbox, command.exec()))
 }
 
 /// Restricts this process. The order matters: steps that need privileges precede the loss of those,
@@ -77,7 +77,7 @@ fn restrict(sandbox: &Sandbox, order: &Order, command: &mut Command) -> io::Resu
 }
 
 /// The error if the program could not be executed.
-fn refused(sandbox: &Sandbox, error: io::Error) -> io::Error {
+fn exec_error(sandbox: &Sandbox, error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied if sandbox.landlock.is_some() => {
             let hint =

@@ -80,21 +80,21 @@ impl Protected {
 
 /// Forbids this process and its descendants the calls, for good.
 pub(super) fn forbid(sandbox: &Sandbox, protected: Option<&Protected>) -> io::Result<()> {
-    let filter = filter(sandbox, protected).map_err(refused)?;
-    apply_filter(&BpfProgram::try_from(filter).map_err(refused)?).map_err(refused)?;
+    let filter = filter(sandbox, protected).map_err(seccomp_error)?;
+    apply_filter(&BpfProgram::try_from(filter).map_err(seccomp_error)?).map_err(seccomp_error)?;
     // A filter cannot read its flags, which are in memory. Where it does not exist, programs use
     // `clone`.
     let filter = SeccompFilter::new(
         [(libc::SYS_clone3, Vec::new())].into(),
         SeccompAction::Allow,
         SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
-        std::env::consts::ARCH.try_into().map_err(refused)?,
+        std::env::consts::ARCH.try_into().map_err(seccomp_error)?,
     );
-    let filter = filter.map_err(refused)?;
-    apply_filter(&BpfProgram::try_from(filter).map_err(refused)?).map_err(refused)
+    let filter = filter.map_err(seccomp_error)?;
+    apply_filter(&BpfProgram::try_from(filter).map_err(seccomp_error)?).map_err(seccomp_error)
 }
 
-fn refused(error: impl std::fmt::Display) -> io::Error {
+fn seccomp_error(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!(
         "sandbox: the system cannot enforce it: it needs seccomp ({error})"
     ))

@@ -164,7 +164,7 @@ impl ClientFile {
         let Ok(Some(value)) = client_files::find_entry(self.client, text, name) else {
             return Ok(None);
         };
-        let entry = Entry::existing(self.client, name, value);
+        let entry = Entry::from_file(self.client, name, value);
         let copy = self.read(&backup_of(path)?)?;
         let again = client_files::add(self.client, copy.as_deref().unwrap_or_default(), &entry);
         Ok((again.as_deref() == Ok(text) && copy.as_deref() != Some(text)).then_some(copy))

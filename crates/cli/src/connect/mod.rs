@@ -22,7 +22,7 @@ pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
     let Some(name) = &args.client else {
         return list(args, places.as_ref());
     };
-    let client = Client::from_name(name).ok_or_else(|| unknown(name))?;
+    let client = Client::from_name(name).ok_or_else(|| unknown_client(name))?;
     let file = ClientFile::new(client, find(client, args, places.as_ref())?);
     let file = if args.project {
         file.of_project(std::env::current_dir().unwrap_or_default())
@@ -112,7 +112,7 @@ fn again(args: &ConnectArgs) -> String {
     options
 }
 
-fn unknown(name: &str) -> Failure {
+fn unknown_client(name: &str) -> Failure {
     let ids: Vec<_> = Client::ALL.into_iter().map(Client::as_str).collect();
     Failure::usage(format!(
         "unknown client {name:?}; known clients: {}",

@@ -66,7 +66,7 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
             ),
         );
     }
-    for (name, about) in missing(import) {
+    for (name, about) in missing_variables(import) {
         let about = if about.is_empty() {
             String::new()
         } else {
@@ -127,7 +127,7 @@ fn reached_by(value: &Item) -> String {
 }
 
 /// The variables that have no value yet, each with its description.
-fn missing(import: &Import) -> Vec<(String, String)> {
+fn missing_variables(import: &Import) -> Vec<(String, String)> {
     let mut names = Vec::new();
     import
         .taken
@@ -178,7 +178,7 @@ fn to_json(import: &Import, is_written: bool) -> Value {
         "servers": import.taken.iter().map(server).collect::<Vec<_>>(),
         "leftOut": import.left_out.iter().map(|left| json!({"file": left.path.display().to_string(), "reason": left.reason})).collect::<Vec<_>>(),
         "moved": import.moved.variables.iter().map(|(name, _)| name).collect::<Vec<_>>(),
-        "missing": missing(import).into_iter().map(|(name, about)| json!({"name": name, "about": about})).collect::<Vec<_>>(),
+        "missing": missing_variables(import).into_iter().map(|(name, about)| json!({"name": name, "about": about})).collect::<Vec<_>>(),
         "text": import.output.is_none().then_some(&import.text),
     })
 }

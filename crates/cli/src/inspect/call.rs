@@ -133,7 +133,11 @@ async fn attended(admin: &Admin, request: String) -> Result<Bytes, Failure> {
     let mut stream = admin.post_followed("/api/call", request).await?;
     let mut events = EventDecoder::new(LONGEST);
     let mut call = Json::null();
-    while let Some(chunk) = stream.chunk().await.map_err(|error| admin.broken(&error))? {
+    while let Some(chunk) = stream
+        .chunk()
+        .await
+        .map_err(|error| admin.stream_failure(&error))?
+    {
         events.push(&chunk);
         while let Some(event) = events.next_event().map_err(Failure::other)? {
             if event.name.as_ref() == b"answer" {

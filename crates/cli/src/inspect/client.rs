@@ -258,7 +258,7 @@ impl Client {
                 },
             };
             // Boxed to keep the futures of all messages small: few are refused.
-            let Some(other) = Box::pin(server.replaced(refused, sent > 1)).await? else {
+            let Some(other) = Box::pin(server.replace_credentials(refused, sent > 1)).await? else {
                 break;
             };
             shown = other;

@@ -72,7 +72,7 @@ impl DirectCall {
     }
 
     /// The answer to the same call from the first of `gateways`.
-    pub async fn through(
+    pub async fn send_through(
         &self,
         mut gateways: impl Iterator<Item = (BackendId, Arc<dyn BackendClient>)>,
     ) -> Result<Response, Failure> {
@@ -149,7 +149,7 @@ async fn request(backend: &dyn BackendClient, call: Unresolved) -> Result<Respon
 
 /// Prints the configured differences between the tool and its server's definition.
 fn say_intended(snapshot: &ListView, tool: &Entry) {
-    let Some(given) = snapshot.original(tool) else {
+    let Some(given) = snapshot.original_entry(tool) else {
         return;
     };
     let differences = compare_definitions(Some(&given), Some(&tool.visible), &Tolerance::default());

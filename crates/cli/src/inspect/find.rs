@@ -75,7 +75,7 @@ fn print(found: &[FoundTool]) {
         Column::numbers("SCORE", cells(&|_, tool| format!("{:.2}", tool.score))),
         Column::words("WHY (STEMS)", cells(&|_, tool| plain(&why(tool), 300))),
     ];
-    let width = Style::of_stdout().table_width();
+    let width = Style::for_stdout().table_width();
     say!("{}", columns::render(&columns, width));
 }
 

@@ -270,7 +270,7 @@ fn print(kind: ListKind, list: &List) {
         ];
         say!(
             "{}",
-            columns::render(&columns, Style::of_stdout().table_width())
+            columns::render(&columns, Style::for_stdout().table_width())
         );
     }
     for collision in &list.collisions {

@@ -246,7 +246,7 @@ fn is_whole(trace: &str) -> bool {
 }
 
 fn show(ids: &Ids, hops: &[Hop], recorded: &[Span], answer: &Response) {
-    let style = Style::of_stdout();
+    let style = Style::for_stdout();
     say!("{} {}", style.bold("trace"), ids.trace);
     say!("");
     for hop in hops {

@@ -11,7 +11,7 @@ use super::check::authentication;
 use crate::cli::{CommonArgs, ValidateArgs};
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
-use crate::flagged::{self, Flagged, flagged};
+use crate::flagged::{self, Flagged, find_flagged};
 use crate::known_lists::KnownLists;
 use crate::listeners;
 use crate::out::{self, counted, say};
@@ -63,14 +63,14 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure>
         },
     };
     let config = &loaded.config;
-    let mut refused = listeners::refused(config);
+    let mut refused = listeners::refusal_reasons(config);
     refused.extend(policy::load(config, None).err());
     refused.extend(pins::check(config).err());
     let mut warnings = authentication::warnings(config, SystemTime::now());
     let known = KnownLists::kept_for(config, &paths);
     warnings.extend(unmatched::warnings(config, &known));
     warnings.extend(
-        flagged(&flagged::read_known(&known))
+        find_flagged(&flagged::read_known(&known))
             .iter()
             .map(Flagged::line),
     );

@@ -103,7 +103,7 @@ impl Said {
         if !last_words.is_empty() {
             let words: Vec<String> = last_words
                 .iter()
-                .map(|line| crate::judge::observed::shortened(&mask.hide(line)))
+                .map(|line| crate::judge::observed::shorten(&mask.hide(line)))
                 .collect();
             reason = format!(
                 "{reason}; the last lines of its standard error:\n{}",

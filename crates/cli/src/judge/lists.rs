@@ -9,7 +9,7 @@ use fanlight_protocol::json::estimated_tokens;
 use serde_json::{Map, Value};
 
 use crate::judge::client::Client;
-use crate::judge::observed::{Observed, shortened};
+use crate::judge::observed::{Observed, shorten};
 use crate::judge::peer::{Answer, Broken};
 use crate::judge::report::{EntryReport, ListReport};
 use crate::judge::rules;
@@ -90,7 +90,7 @@ pub(crate) async fn read(
             observed.error(
                 "cursor-loop",
                 what,
-                format!("{}: {}", method.as_str(), shortened(next)),
+                format!("{}: {}", method.as_str(), shorten(next)),
             );
             // A repeated entry counts once.
             let mut known = HashSet::new();
@@ -135,7 +135,7 @@ fn judge(
         }
         report.bytes += bytes;
         report.entries.push(EntryReport {
-            key: shortened(key),
+            key: shorten(key),
             bytes,
             tokens: estimated_tokens(bytes),
             problems,

@@ -82,5 +82,5 @@ pub async fn judge(
         eras.push(said.report(&mut findings));
     }
     let report = Report::new(target, at, eras, findings);
-    report.judged()
+    report.conclude()
 }

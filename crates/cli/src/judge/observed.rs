@@ -41,7 +41,7 @@ impl Observed {
         what: &str,
         example: impl Into<String>,
     ) {
-        let (era, example) = (self.era, shortened(&self.mask.hide(&example.into())));
+        let (era, example) = (self.era, shorten(&self.mask.hide(&example.into())));
         let finding = self.found.entry(rule).or_insert_with(|| Finding {
             severity,
             rule: rule.to_owned(),
@@ -83,7 +83,7 @@ impl Observed {
 }
 
 /// A server's text, shortened to an example and with invisible characters escaped.
-pub(crate) fn shortened(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     const LONGEST: usize = 200;
     let mut short: String = text.trim().chars().take(LONGEST).collect();
     if text.trim().chars().count() > LONGEST {

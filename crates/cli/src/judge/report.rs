@@ -194,7 +194,7 @@ impl Report {
     }
 
     /// Sorts the findings and decides whether the server is good.
-    pub(crate) fn judged(mut self) -> Self {
+    pub(crate) fn conclude(mut self) -> Self {
         let has_errors = self
             .findings
             .iter()

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use jsonschema::Validator;
 use serde_json::Value;
 
-use crate::judge::observed::{Observed, shortened};
+use crate::judge::observed::{Observed, shorten};
 
 /// The most violations that are reported for one value.
 const MOST: usize = 3;
@@ -77,7 +77,7 @@ pub(crate) fn problems(shape: Shape, value: &Value) -> Vec<String> {
     };
     let describe = |error: jsonschema::ValidationError<'_>| {
         let place = error.instance_path().to_string();
-        shortened(&if place.is_empty() {
+        shorten(&if place.is_empty() {
             error.to_string()
         } else {
             format!("{place}: {error}")

@@ -148,7 +148,7 @@ impl ListState {
 
     fn in_folder(folder: &Folder, is_named: bool, config: &Config) -> Result<Self, StoreError> {
         let (store, path) = (
-            Store::of_lists(folder, &keys(config))?,
+            Store::open_for_lists(folder, &keys(config))?,
             folder.path().to_owned(),
         );
         let lists = list_limits(config).bytes;

@@ -109,7 +109,7 @@ mod tests {
         let path = tempfile::tempdir().unwrap();
         let open = || {
             let folder = Folder::open(&path.path().join("state")).unwrap();
-            KeptTasks(Store::of_lists(&folder, &Keys::default()).unwrap())
+            KeptTasks(Store::open_for_lists(&folder, &Keys::default()).unwrap())
         };
         let learnt = |server: &str, seconds| CommonTask {
             server: server.into(),

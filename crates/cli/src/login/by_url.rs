@@ -102,7 +102,7 @@ impl ServerByUrl {
     /// The new header fields for a refused message. If nothing else helps, the user signs in.
     /// `None` if the server wants something else, or the user cannot be asked. `is_again` means
     /// that the refused fields were replacements, too.
-    pub(crate) async fn replaced(
+    pub(crate) async fn replace_credentials(
         &self,
         refused: Refused<'_>,
         is_again: bool,
@@ -147,7 +147,7 @@ impl ServerByUrl {
 
     /// The store of grants, with this server added.
     pub(super) fn grants(&self) -> Result<&Grants, Failure> {
-        if let Some(opened) = self.users.opened() {
+        if let Some(opened) = self.users.opened_store() {
             return opened.map(|opened| &opened.grants).map_err(Failure::other);
         }
         if folder().is_none() {
@@ -191,7 +191,7 @@ pub(super) async fn grants() -> Result<Option<Grants>, Failure> {
         ..Config::default()
     });
     let grants = users.open().map_err(Failure::other)?.grants.clone();
-    for granted in grants.granted(&user()).await.map_err(Failure::other)? {
+    for granted in grants.list_grants(&user()).await.map_err(Failure::other)? {
         add(&users, &server(granted.owner.server()))?;
     }
     Ok(Some(grants).filter(|grants| !grants.servers().is_empty()))

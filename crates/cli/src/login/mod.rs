@@ -45,7 +45,7 @@ pub enum Browser {
 
 impl Browser {
     /// The choice made by `--no-browser`.
-    pub fn unless(no_browser: bool) -> Self {
+    pub fn from_flag(no_browser: bool) -> Self {
         if no_browser {
             Self::Printed
         } else {
@@ -58,7 +58,7 @@ impl Browser {
     pub fn of_terminal(no_browser: bool) -> Option<Self> {
         let is_attended =
             no_browser || (std::io::stdin().is_terminal() && std::io::stderr().is_terminal());
-        is_attended.then(|| Self::unless(no_browser))
+        is_attended.then(|| Self::from_flag(no_browser))
     }
 }
 
@@ -127,7 +127,7 @@ async fn sign_in_to(grants: &Grants, args: &LoginArgs) -> Result<(), Failure> {
         if wants_key {
             deposit(grants, &server).await?;
         } else {
-            sign_in(grants, &server, None, Browser::unless(args.no_browser)).await?;
+            sign_in(grants, &server, None, Browser::from_flag(args.no_browser)).await?;
             say!("signed in to {server}");
         }
     }
@@ -224,7 +224,7 @@ pub async fn connections(config: &Config, as_json: bool) -> Result<(), Failure> 
 
 /// Shows or removes stored data of all users.
 pub async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
-    let replicas = Replicas::connected(config).await?;
+    let replicas = Replicas::connect(config).await?;
     let common = replicas.as_ref().map(|(replicas, _)| replicas);
     let record = if matches!(command, StateCommand::Purge { .. }) {
         recorder(config)?
@@ -376,7 +376,7 @@ async fn open_store(config: &Config, changes: bool) -> Result<Option<Kept>, Fail
     if of_users.is_empty() {
         return Ok(None);
     }
-    let replicas = Replicas::connected(config).await?;
+    let replicas = Replicas::connect(config).await?;
     let record = if changes { recorder(config)? } else { None };
     let log = record
         .as_ref()
@@ -451,7 +451,7 @@ async fn deposit(grants: &Grants, server: &str) -> Result<(), Failure> {
     grants
         .keep_key(&Owner::new(&user(), server), key)
         .await
-        .map_err(refused)?;
+        .map_err(sign_in_failure)?;
     say!("the key for {server} is stored");
     Ok(())
 }
@@ -464,7 +464,9 @@ async fn sign_in(
     browser: Browser,
 ) -> Result<(), Failure> {
     let listener = CallbackListener::open().await?;
-    let offer = Offer::ask(grants, server, wanted).await.map_err(refused)?;
+    let offer = Offer::ask(grants, server, wanted)
+        .await
+        .map_err(sign_in_failure)?;
     let scopes = offer.scopes().map_or_else(
         || "scopes of the authorization server's choice".to_owned(),
         ToString::to_string,
@@ -497,10 +499,13 @@ async fn sign_in(
     let begun = offer
         .begin(grants, &user(), &callback, b"")
         .await
-        .map_err(refused)?;
+        .map_err(sign_in_failure)?;
     open(&begun.location, browser);
     let parameters = listener.wait(&begun).await?;
-    begun.finish(grants, parameters).await.map_err(refused)?;
+    begun
+        .finish(grants, parameters)
+        .await
+        .map_err(sign_in_failure)?;
     Ok(())
 }
 
@@ -519,7 +524,7 @@ fn open(location: &Url, browser: Browser) {
 }
 
 /// The user is also the operator here, so the message includes the reason.
-fn refused(error: SignInError) -> Failure {
+fn sign_in_failure(error: SignInError) -> Failure {
     match error {
         SignInError::Failed { reason } => Failure::other(format!("the sign-in failed: {reason}")),
         error => Failure::other(error),

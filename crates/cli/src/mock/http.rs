@@ -155,11 +155,11 @@ impl HttpMock {
         let (target, headers) = (request.uri(), request.headers());
         let checked = self.guard.check_host(target, headers, local);
         if let Err(error) = checked.and(self.guard.check_origin(target, headers).map(|_| ())) {
-            return plain(error.status(), error.to_string());
+            return text_response(error.status(), error.to_string());
         }
         let (parts, body) = request.into_parts();
         let Ok(body) = Limited::new(body, MESSAGE).collect().await else {
-            return plain(
+            return text_response(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "the body is too large, or broke off",
             );
@@ -172,11 +172,11 @@ impl HttpMock {
                 Some(connection) => {
                     let mut sessions = self.sessions.lock();
                     sessions.retain(|(_, it)| !Arc::ptr_eq(it, &connection));
-                    plain(StatusCode::NO_CONTENT, "")
+                    text_response(StatusCode::NO_CONTENT, "")
                 }
                 None => self.forward(request, StatusCode::NOT_FOUND).await,
             },
-            _ => plain(StatusCode::METHOD_NOT_ALLOWED, "POST, GET or DELETE"),
+            _ => text_response(StatusCode::METHOD_NOT_ALLOWED, "POST, GET or DELETE"),
         }
     }
 
@@ -214,11 +214,11 @@ impl HttpMock {
             _ if !self.player.plays(era) => self.forward(request, StatusCode::NOT_FOUND).await,
             Era::Modern => run(&self.modern, messages).await,
             Era::Legacy if opens => self.open(messages).await,
-            Era::Legacy if request.headers().contains_key(SESSION_ID) => plain(
+            Era::Legacy if request.headers().contains_key(SESSION_ID) => text_response(
                 StatusCode::NOT_FOUND,
                 "the session is unknown, or has ended",
             ),
-            Era::Legacy => plain(StatusCode::BAD_REQUEST, "Mcp-Session-Id is missing"),
+            Era::Legacy => text_response(StatusCode::BAD_REQUEST, "Mcp-Session-Id is missing"),
         }
     }
 
@@ -241,10 +241,10 @@ impl HttpMock {
     /// Lets the bridge answer, or answers with this status without one.
     async fn forward(&self, request: Request<Bytes>, otherwise: StatusCode) -> Response<Body> {
         let Some(bridge) = &self.bridge else {
-            return plain(otherwise, "no such session");
+            return text_response(otherwise, "no such session");
         };
         bridge.forward(request).await.unwrap_or_else(|error| {
-            plain(
+            text_response(
                 StatusCode::BAD_GATEWAY,
                 format!("the translating gateway failed: {error}"),
             )
@@ -269,11 +269,11 @@ async fn run(
                 let status = status.and_then(|it| StatusCode::from_u16(it).ok());
                 body(status.unwrap_or_default(), text)
             }
-            None => plain(StatusCode::ACCEPTED, ""),
+            None => text_response(StatusCode::ACCEPTED, ""),
         };
     }
     if answers.is_empty() {
-        return plain(StatusCode::ACCEPTED, "");
+        return text_response(StatusCode::ACCEPTED, "");
     }
     for answer in answers {
         let (connection, out) = (Arc::clone(connection), out.clone());
@@ -286,7 +286,7 @@ async fn run(
 /// The stream for the messages outside of requests.
 fn listen(connection: Arc<MockedClient>) -> Response<Body> {
     let Ok(mut next) = Arc::clone(&connection.outside).try_lock_owned() else {
-        return plain(StatusCode::CONFLICT, "the session has such a stream");
+        return text_response(StatusCode::CONFLICT, "the session has such a stream");
     };
     let (out, messages) = mpsc::channel(QUEUE);
     // It ends once nobody reads the stream.
@@ -319,7 +319,7 @@ fn body(status: StatusCode, text: Bytes) -> Response<Body> {
     respond(status, "application/json", text)
 }
 
-fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+fn text_response(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let text = Full::new(text.into()).map_err(|never| match never {});
     respond(status, "text/plain", text.boxed_unsync())
 }

@@ -218,7 +218,7 @@ impl Admin {
     }
 
     /// The failure for an interrupted stream.
-    pub fn broken(&self, error: &reqwest::Error) -> Failure {
+    pub fn stream_failure(&self, error: &reqwest::Error) -> Failure {
         tracing::debug!(%error, "event stream broke");
         Failure::other(format!(
             "the connection to {} broke off",

@@ -39,7 +39,7 @@ async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> 
     if all.is_empty() {
         say!("no call waits for approval");
     }
-    let style = Style::of_stdout();
+    let style = Style::for_stdout();
     let shown: Vec<String> = all.into_iter().map(|one| describe(one, style)).collect();
     if !shown.is_empty() {
         say!("{}", shown.join("\n\n"));

@@ -31,9 +31,13 @@ pub(super) async fn follow(admin: &Admin, args: &TracesArgs) -> Result<(), Failu
 }
 
 async fn print(admin: &Admin, mut stream: reqwest::Response, json: bool) -> Result<(), Failure> {
-    let (mut events, style) = (EventDecoder::new(LONGEST), Style::of_stdout());
+    let (mut events, style) = (EventDecoder::new(LONGEST), Style::for_stdout());
     let mut shown = VecDeque::with_capacity(REMEMBERED);
-    while let Some(chunk) = stream.chunk().await.map_err(|error| admin.broken(&error))? {
+    while let Some(chunk) = stream
+        .chunk()
+        .await
+        .map_err(|error| admin.stream_failure(&error))?
+    {
         events.push(&chunk);
         while let Some(event) = events.next_event().map_err(Failure::other)? {
             match event.name.as_ref() {

@@ -40,7 +40,7 @@ pub async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Failure> {
     }
     let lines = Lines {
         json: args.json,
-        style: Style::of_stdout(),
+        style: Style::for_stdout(),
     };
     let hidden = kept.len().saturating_sub(args.lines);
     if !args.follow {
@@ -53,7 +53,11 @@ pub async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Failure> {
     let mut events = EventDecoder::new(LONGEST);
     // The stream begins with the stored lines, of which there may be more by now.
     let mut skipped = 0;
-    while let Some(chunk) = stream.chunk().await.map_err(|error| admin.broken(&error))? {
+    while let Some(chunk) = stream
+        .chunk()
+        .await
+        .map_err(|error| admin.stream_failure(&error))?
+    {
         events.push(&chunk);
         while let Some(event) = events.next_event().map_err(Failure::other)? {
             if skipped < hidden {

@@ -22,7 +22,7 @@ pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failur
     if args.json {
         out::json(&String::from_utf8_lossy(&text));
     } else {
-        show(&overview, &admin, Style::of_stdout());
+        show(&overview, &admin, Style::for_stdout());
     }
     let ready = overview["ready"].as_bool().unwrap_or_default();
     if ready {

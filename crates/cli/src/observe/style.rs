@@ -23,13 +23,13 @@ pub struct Style {
 
 impl Style {
     /// The style of standard output.
-    pub fn of_stdout() -> Self {
+    pub fn for_stdout() -> Self {
         let stdout = std::io::stdout();
         Self::detect(&stdout, terminal_size_of(&stdout))
     }
 
     /// The style of standard error.
-    pub fn of_stderr() -> Self {
+    pub fn for_stderr() -> Self {
         let stderr = std::io::stderr();
         Self::detect(&stderr, terminal_size_of(&stderr))
     }

@@ -53,7 +53,10 @@ async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
         say!("no such traces");
         return Ok(());
     }
-    say!("{}", format_rows(&traces, Style::of_stdout().table_width()));
+    say!(
+        "{}",
+        format_rows(&traces, Style::for_stdout().table_width())
+    );
     Ok(())
 }
 
@@ -153,7 +156,7 @@ async fn print_trace(admin: &Admin, id: String, json: bool) -> Result<(), Failur
         .map(|span| span.start)
         .min()
         .unwrap_or_default();
-    let style = Style::of_stdout();
+    let style = Style::for_stdout();
     let trace = admin.json(&text)?;
     let replica = trace["replica"].as_str();
     say!(

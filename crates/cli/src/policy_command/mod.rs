@@ -29,7 +29,7 @@ use question::{Answer, Question};
 pub async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result<(), Failure> {
     if let PolicyCommand::Schema { admin } = command {
         let listed = match Admin::for_command(admin, common).await? {
-            Some(admin) => listed(&admin).await?,
+            Some(admin) => listed_items(&admin).await?,
             None => Vec::new(),
         };
         say!("{}", fanlight_policy::schema(&listed).trim_end());
@@ -58,7 +58,7 @@ pub async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result<(),
 fn show(loaded: &Loaded, policies: Option<&Policies>) {
     let (mut made, own): (Vec<_>, Vec<_>) = policies
         .into_iter()
-        .flat_map(Policies::written)
+        .flat_map(Policies::written_rules)
         .partition(|rule| loaded.rights.iter().any(|it| it.option == rule.file));
     for WrittenRight {
         option,
@@ -89,7 +89,7 @@ fn show(loaded: &Loaded, policies: Option<&Policies>) {
 }
 
 /// The items that a running gateway lists.
-async fn listed(admin: &Admin) -> Result<Vec<Listed>, Failure> {
+async fn listed_items(admin: &Admin) -> Result<Vec<Listed>, Failure> {
     let broken = |error: &dyn std::fmt::Display| {
         Failure::other(format!("the gateway's lists cannot be read: {error}"))
     };
@@ -151,7 +151,7 @@ async fn explain(
         && question.annotations.is_none()
     {
         let listed = match Admin::for_command(&args.admin, common).await? {
-            Some(admin) => listed(&admin).await?,
+            Some(admin) => listed_items(&admin).await?,
             None => Vec::new(),
         };
         let found = listed

@@ -159,7 +159,10 @@ impl Question {
             ..Identity::anonymous()
         };
         let path = self.endpoint.as_deref();
-        let holder = Holder::new(principal, path.map_or(Endpoint::Default, Endpoint::at));
+        let holder = Holder::new(
+            principal,
+            path.map_or(Endpoint::Default, Endpoint::from_path),
+        );
         let caller = Caller::request_of(holder).with_identity(Arc::new(identity));
         CallContext {
             caller,

@@ -245,11 +245,11 @@ pub(crate) fn lasting_params(params: Option<&Json>) -> Json {
     let Some(whole) = params.get("_meta").filter(Json::is_object) else {
         return params;
     };
-    let lasting = whole.without(&meta::PER_HOP);
+    let lasting = whole.without_members(&meta::PER_HOP);
     if lasting.has_members() {
         params.with_member("_meta", &lasting)
     } else {
-        params.without(&["_meta"])
+        params.without_members(&["_meta"])
     }
 }
 

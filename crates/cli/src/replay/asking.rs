@@ -44,7 +44,7 @@ impl<'a> Asker<'a> {
         // asked before.
         let (caller, era) = match has_sessions {
             true => (
-                Caller::session_of(principal, SessionKey::fresh()),
+                Caller::session_of(principal, SessionKey::generate()),
                 Era::Legacy,
             ),
             false => {

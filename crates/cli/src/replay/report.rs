@@ -147,7 +147,7 @@ impl Report<'_> {
     }
 
     fn print(&self) {
-        let style = Style::of_stdout();
+        let style = Style::for_stdout();
         for case in self.cases.iter().filter(|case| case.differs()) {
             say!("{}", style.bold(&self.title(case)));
             for difference in &case.differences {

@@ -101,7 +101,7 @@ impl Report {
     }
 
     fn print(&self) {
-        let style = Style::of_stdout();
+        let style = Style::for_stdout();
         for (run, verdicts, why) in &self.runs {
             let title = format!(
                 "{}, {} over {}",

@@ -76,7 +76,7 @@ impl Entry {
     }
 
     /// An entry from a file.
-    pub fn existing(client: Client, name: &str, value: Item) -> Self {
+    pub fn from_file(client: Client, name: &str, value: Item) -> Self {
         Self {
             client,
             name: name.to_owned(),

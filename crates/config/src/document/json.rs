@@ -25,7 +25,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
         allow_extended_string_escapes: false,
     };
     let parsed = parse_to_ast(text, &CollectOptions::default(), &options)
-        .map_err(|error| malformed(&error))?;
+        .map_err(|error| syntax_error(&error))?;
     parsed.value.map(|value| convert(value, 1)).transpose()
 }
 
@@ -68,7 +68,7 @@ fn convert(ast: Ast<'_>, depth: usize) -> Result<Node, SyntaxError> {
     Ok(Node { span, value })
 }
 
-fn malformed(error: &ParseError) -> SyntaxError {
+fn syntax_error(error: &ParseError) -> SyntaxError {
     let range = error.range();
     let span = Span::new(range.start, range.end);
     let help = match error.kind() {

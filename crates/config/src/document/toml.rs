@@ -10,7 +10,7 @@ use crate::document::tree::{Entry, MAX_DEPTH, Node, Value};
 
 /// The tree of a TOML text. An empty text is an empty mapping.
 pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
-    let document = Document::parse(text).map_err(|error| malformed(&error, text))?;
+    let document = Document::parse(text).map_err(|error| syntax_error(&error, text))?;
     let whole = Span::new(0, text.len());
     Ok(Node {
         span: whole,
@@ -89,7 +89,7 @@ fn place(range: Option<Range<usize>>, around: Span) -> Span {
     range.map_or(around, |range| Span::new(range.start, range.end))
 }
 
-fn malformed(error: &TomlError, text: &str) -> SyntaxError {
+fn syntax_error(error: &TomlError, text: &str) -> SyntaxError {
     let range = error.span().unwrap_or(0..0);
     let boundary = |at: usize| text.floor_char_boundary(at.min(text.len()));
     let message = error.message().lines().collect::<Vec<_>>().join(", ");

@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
     options.set_emit_comments(false);
     let mut builder = Builder::new(text);
     for event in Parser::new_from_str_with_options(text, options) {
-        let (event, span) = event.map_err(|error| malformed(&error, text))?;
+        let (event, span) = event.map_err(|error| syntax_error(&error, text))?;
         builder.handle(event, span_of(&span, text.len()))?;
     }
     Ok(builder.root.filter(|root| !root.is_null()))
@@ -298,7 +298,7 @@ fn check_tag(tag: Option<&Tag>, allowed: &[&str], span: Span) -> Result<(), Synt
     }
 }
 
-fn malformed(error: &ScanError, text: &str) -> SyntaxError {
+fn syntax_error(error: &ScanError, text: &str) -> SyntaxError {
     let start = error.marker().byte_offset().unwrap_or(0).min(text.len());
     let start = text.floor_char_boundary(start);
     if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use super::values::{hexadecimal, written};
+use super::values::{format_moment, hexadecimal};
 use super::{Key, KeyList, parse_keys};
 use crate::option::Options as _;
 use crate::report::problem::Findings;
@@ -137,7 +137,7 @@ impl Key {
         scopes.iter().for_each(|scopes| add("scopes", flow(scopes)));
         expires
             .iter()
-            .for_each(|expires| add("expires", json!(written(*expires)).to_string()));
+            .for_each(|expires| add("expires", json!(format_moment(*expires)).to_string()));
         endpoints
             .iter()
             .for_each(|endpoints| add("endpoints", flow(endpoints)));

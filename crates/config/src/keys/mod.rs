@@ -19,7 +19,7 @@ use crate::{MAX_KEY_FILE_SIZE, syntax, text_file, units};
 
 pub use edit::{with_key, without_keys};
 use entry::{Entry, KeyList};
-pub use values::{parse_moment, written as written_moment};
+pub use values::{format_moment as written_moment, parse_moment};
 
 /// The keys of a file.
 #[derive(Debug, Clone, Default)]

@@ -62,7 +62,7 @@ pub(super) const MOMENT: Parsed<SystemTime> = Parsed {
         }
         moment
     },
-    show: |moment| json!(written(*moment)),
+    show: |moment| json!(format_moment(*moment)),
 };
 
 /// The path of an endpoint.
@@ -104,7 +104,7 @@ pub fn parse_moment(text: &str, now: SystemTime) -> Option<SystemTime> {
 }
 
 /// A time in the notation of the file with keys, to the second.
-pub fn written(moment: SystemTime) -> String {
+pub fn format_moment(moment: SystemTime) -> String {
     humantime::format_rfc3339_seconds(moment).to_string()
 }
 

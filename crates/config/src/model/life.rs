@@ -67,7 +67,7 @@ options! {
 
 impl SandboxOptions {
     /// Makes paths relative to `folder`.
-    pub(crate) fn resolved(&mut self, folder: &std::path::Path) {
+    pub(crate) fn resolve_paths(&mut self, folder: &std::path::Path) {
         let resolve = |path: &mut String| *path = folder.join(&path).display().to_string();
         if let Some(landlock) = &mut self.landlock {
             landlock

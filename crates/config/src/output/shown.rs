@@ -42,7 +42,7 @@ fn server(server: &Server) -> Value {
             };
             add("command", json!(shown));
             add("args", json!(vec![HIDDEN; args.len()]));
-            add("env", hidden(env));
+            add("env", hidden_values(env));
             add(
                 "cwd",
                 json!(cwd.as_ref().map(|folder| folder.display().to_string())),
@@ -62,7 +62,7 @@ fn server(server: &Server) -> Value {
                 let shown = server.endpoints.urls.iter();
                 add("urls", shown.map(|url| url_without_secrets(url)).collect());
             }
-            add("headers", hidden(headers));
+            add("headers", hidden_values(headers));
         }
         Transport::Incomplete { is_process, why } => {
             add("type", json!(if *is_process { "stdio" } else { "http" }));
@@ -72,7 +72,7 @@ fn server(server: &Server) -> Value {
     Value::Object(shown)
 }
 
-fn hidden(pairs: &[(String, Secret)]) -> Value {
+fn hidden_values(pairs: &[(String, Secret)]) -> Value {
     pairs
         .iter()
         .map(|(name, value)| (name.clone(), json!(value.to_string())))

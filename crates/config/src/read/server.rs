@@ -117,7 +117,7 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
         Some(timeout) => warn_of_milliseconds(reader, timeout, server.timeout),
         None => server.timeout = context.call_timeout,
     }
-    server.sandbox.resolved(context.folder);
+    server.sandbox.resolve_paths(context.folder);
     server
         .ca_file
         .iter_mut()

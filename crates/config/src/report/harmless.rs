@@ -41,7 +41,7 @@ pub fn may_be_secret(key: &str, value: &str) -> bool {
 
 /// Whether all values below this key may be secrets.
 pub(super) fn holds_secrets(key: &str) -> bool {
-    !key.is_empty() && (HOLDERS.contains(&plain(key).as_str()) || is_of_secret(key))
+    !key.is_empty() && (HOLDERS.contains(&normalize_key(key).as_str()) || is_of_secret(key))
 }
 
 /// Whether the key is named like a secret, a variable or a header.
@@ -52,13 +52,13 @@ fn is_of_secret(key: &str) -> bool {
 }
 
 fn is_named_like_one(key: &str) -> bool {
-    let word = plain(key);
+    let word = normalize_key(key);
     // A mistyped key is hidden, too.
     let is_near = |known: &&str| strsim::damerau_levenshtein(&word, known) <= known.len() / 4;
     is_secret(key) || PARTS.iter().chain(&HOLDERS).any(is_near)
 }
 
-fn plain(key: &str) -> String {
+fn normalize_key(key: &str) -> String {
     key.chars()
         .filter(|c| c.is_alphanumeric())
         .flat_map(char::to_lowercase)

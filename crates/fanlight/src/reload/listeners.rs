@@ -344,7 +344,7 @@ impl Listeners {
     }
 
     /// Changes `config` to the addresses and limits that are in force.
-    pub(crate) fn in_force(&self, config: &mut Config) {
+    pub(crate) fn apply_to(&self, config: &mut Config) {
         config.listen = self.address().unwrap_or_else(|| config.listen.clone());
         config.admin.listen = self.operators.address();
         files::lower(&mut config.limits, self.files);

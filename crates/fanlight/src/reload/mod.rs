@@ -204,7 +204,7 @@ impl Keeper {
             .iter()
             .for_each(|metrics| metrics.configuration_read(1));
         let mut state = State::first(
-            restart::in_force(&in_force, &in_force),
+            restart::config_in_force(&in_force, &in_force),
             &in_force,
             &loaded.files,
             SystemTime::now(),
@@ -413,7 +413,7 @@ impl Keeper {
             Outcome::unchanged(trigger)
         } else {
             let unmatched = unmatched::warnings(
-                &self.effective(),
+                &self.effective_config(),
                 &KnownLists::from_gateway(&self.assembly.gateway),
             );
             Outcome::applied(
@@ -429,7 +429,7 @@ impl Keeper {
         };
         let (config, effective, switched) = (
             self.masked_config(),
-            Arc::new(self.effective()),
+            Arc::new(self.effective_config()),
             self.switched.clone(),
         );
         let endpoint = endpoint(&self.listeners, &self.config);
@@ -512,7 +512,7 @@ impl Keeper {
 
     /// Approves a definition at all replicas.
     async fn approve(&mut self, id: &str) -> Result<String, OperationError> {
-        let known = flagged::of_gateway(&self.assembly.gateway);
+        let known = flagged::gateway_definitions(&self.assembly.gateway);
         let approved = self
             .assembly
             .pins
@@ -520,7 +520,7 @@ impl Keeper {
             .as_ref()
             .and_then(|pins| pins.approved(id, &known));
         let (about, lock) = approved.ok_or(OperationError::NoSuchDefinition)?;
-        let (before, text) = (self.effective().pins.text, lock.written());
+        let (before, text) = (self.effective_config().pins.text, lock.to_text());
         let (Some(pins), Some(file), Some(before)) =
             (&self.common_pins, self.config.pins.text.clone(), before)
         else {
@@ -538,7 +538,7 @@ impl Keeper {
         self.put_in_force(None).await;
         let (config, effective, switched) = (
             self.masked_config(),
-            Arc::new(self.effective()),
+            Arc::new(self.effective_config()),
             self.switched.clone(),
         );
         self.show(|state| {
@@ -548,7 +548,7 @@ impl Keeper {
 
     async fn restart(&mut self, name: &str) -> Result<(), NoServer> {
         let is_running = self
-            .effective()
+            .effective_config()
             .servers
             .iter()
             .any(|server| server.name == name && server.enabled);
@@ -563,13 +563,13 @@ impl Keeper {
     /// Sets which content traces keep, by the addresses in force.
     fn allow_content(&self) {
         let mut config = self.config.clone();
-        self.listeners.in_force(&mut config);
+        self.listeners.apply_to(&mut config);
         self.telemetry.set_content(content::settings(&config));
     }
 
     async fn put_in_force(&mut self, restarted: Option<&str>) -> crate::servers::Difference {
         self.allow_content();
-        let config = self.effective();
+        let config = self.effective_config();
         let difference = self.assembly.replace(&config, restarted).await;
         for name in &difference.removed {
             self.telemetry
@@ -581,7 +581,7 @@ impl Keeper {
     }
 
     /// The configuration with the operators' switches and approvals.
-    fn effective(&self) -> Config {
+    fn effective_config(&self) -> Config {
         let mut config = self.config.clone();
         for server in &mut config.servers {
             server.enabled = self
@@ -603,9 +603,9 @@ impl Keeper {
     /// The configuration in force, without secrets.
     fn masked_config(&self) -> serde_json::Map<String, serde_json::Value> {
         let (_, in_force) = &self.started;
-        let mut config = self.effective();
-        self.listeners.in_force(&mut config);
-        restart::in_force(in_force, &config)
+        let mut config = self.effective_config();
+        self.listeners.apply_to(&mut config);
+        restart::config_in_force(in_force, &config)
     }
 
     fn show(&self, change: impl FnOnce(&mut State)) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_admin::{OperationError, Operations, RateLimit, RateUse, Reloaded};
-use fanlight_cli::flagged::{self, Flagged, flagged};
+use fanlight_cli::flagged::{self, Flagged, find_flagged};
 use fanlight_cli::known_lists::KnownLists;
 use fanlight_cli::recording::configured_values;
 use fanlight_cli::unmatched;
@@ -40,13 +40,13 @@ impl Operations for Control {
 
     fn pins(&self) -> Json {
         self.pins.load().as_ref().map_or_else(Json::null, |pins| {
-            parsed(pins.to_json(&flagged::of_gateway(&self.gateway)))
+            parsed(pins.to_json(&flagged::gateway_definitions(&self.gateway)))
         })
     }
 
-    fn flagged(&self) -> Json {
+    fn flagged_definitions(&self) -> Json {
         parsed(
-            flagged(&flagged::of_gateway(&self.gateway))
+            find_flagged(&flagged::gateway_definitions(&self.gateway))
                 .iter()
                 .map(Flagged::to_json)
                 .collect::<Value>()
@@ -67,7 +67,7 @@ impl Operations for Control {
                 .load_full()
                 .ok_or(OperationError::NoSuchDefinition)?;
             let (about, write) = pins
-                .approval(&id, &flagged::of_gateway(&self.gateway))
+                .approval(&id, &flagged::gateway_definitions(&self.gateway))
                 .ok_or(OperationError::NoSuchDefinition)?;
             let written = tokio::task::spawn_blocking(write).await;
             if let Err(error) = written.unwrap_or_else(|error| Err(std::io::Error::other(error))) {

@@ -42,7 +42,7 @@ pub(super) fn needed(old: &Config, new: &Config) -> Vec<String> {
 
 /// The shown configuration in force, if Fanlight started with one configuration and has read
 /// another since.
-pub(super) fn in_force(started: &Config, new: &Config) -> Map<String, Value> {
+pub(super) fn config_in_force(started: &Config, new: &Config) -> Map<String, Value> {
     let (before, mut shown) = (masked_config(started), masked_config(new));
     for option in needed(started, new) {
         let (section, key) = option.split_once('.').unwrap_or((&option, ""));
@@ -75,7 +75,7 @@ mod tests {
         new.allowed_hosts = vec!["x".into()];
         new.sse_path = None;
         assert_eq!(needed(&old, &new), ["limits.sessions", "ssePath"]);
-        let in_force = in_force(&old, &new);
+        let in_force = config_in_force(&old, &new);
         assert_eq!(
             (&in_force["ssePath"], &in_force["limits"]["sessions"]),
             (&Value::from("/sse"), &Value::from(10_000))

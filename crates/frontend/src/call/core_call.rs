@@ -109,7 +109,9 @@ impl CoreCall {
         };
         let answer = match around {
             None => run,
-            Some((gates, messages)) => Box::pin(gates.around(Arc::clone(&context), messages, run)),
+            Some((gates, messages)) => {
+                Box::pin(gates.run_gated(Arc::clone(&context), messages, run))
+            }
         };
         Self {
             answer: Some(answer),
@@ -261,7 +263,7 @@ impl CoreCall {
 
     fn message(&self, message: ServerMessage) -> Item {
         if let ServerMessage::Notification(notification) = &message {
-            self.span().notified(notification);
+            self.span().record_notification(notification);
         }
         match message {
             ServerMessage::Stream(signal) => ResponseItem::Stream(signal),

@@ -83,7 +83,7 @@ impl LegacyCall {
     }
 
     /// Makes the session undo this change if the call is refused.
-    pub(crate) fn noting(mut self, noted: Option<Noted>) -> Self {
+    pub(crate) fn with_noted(mut self, noted: Option<Noted>) -> Self {
         self.noted = noted;
         self
     }
@@ -123,7 +123,7 @@ impl LegacyCall {
                 drop(self.held.swap_remove(at));
             } else if let Poll::Ready(answer) = Pin::new(&mut held.answer).poll(cx) {
                 let HeldAnswer { to_server, .. } = self.held.swap_remove(at);
-                rights.again()?;
+                rights.recheck()?;
                 // An error means that the server no longer waits.
                 let _ = answer.map(|answer| to_server.send(answer));
             } else {
@@ -137,7 +137,7 @@ impl LegacyCall {
     /// nothing if the call may no longer go on.
     fn release_answers(&mut self) {
         let rights = self.rights.as_ref();
-        let may_go_on = rights.is_none_or(|rights| rights.again().is_ok());
+        let may_go_on = rights.is_none_or(|rights| rights.recheck().is_ok());
         for HeldAnswer {
             number, to_server, ..
         } in self.held.drain(..).filter(|_| may_go_on)

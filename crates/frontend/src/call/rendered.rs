@@ -61,7 +61,8 @@ impl RenderedCall {
     pub(crate) fn refuse(self, error: &RpcError) -> (Json, Option<Box<Ending>>) {
         (
             self.rendering.id,
-            self.span.map(|span| Box::new(Ending::refused(span, error))),
+            self.span
+                .map(|span| Box::new(Ending::for_refusal(span, error))),
         )
     }
 
@@ -88,10 +89,10 @@ impl ResponseStream<Answer> for RenderedCall {
             }
             Some(ResponseItem::Stream(signal)) => Some(ResponseItem::Stream(signal)),
             Some(ResponseItem::Response(response)) => {
-                let whole = response.whole().unwrap_or(&response);
+                let whole = response.original_response().unwrap_or(&response);
                 let ending = span
                     .take()
-                    .map(|span| Box::new(Ending::answered(span, &rendering.method, whole)));
+                    .map(|span| Box::new(Ending::for_answer(span, &rendering.method, whole)));
                 Some(ResponseItem::Response(Answer {
                     text: rendering.message(&response),
                     error: response.error_code(),

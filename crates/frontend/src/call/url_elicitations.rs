@@ -67,7 +67,7 @@ impl UrlElicitations {
             .string(ELICITATION_ID, &known.id)
             .finish();
         let mut edits = Edits::new(params.bytes().clone());
-        edits.insert_members(0, member.inner());
+        edits.insert_members(0, member.inner_text());
         request.params = Some(edits.finish_json());
     }
 

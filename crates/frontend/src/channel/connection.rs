@@ -258,7 +258,7 @@ impl Transport for Arc<ChannelConnection> {
         &self.closing
     }
 
-    fn running(&self) -> Option<&Arc<RunningRequests>> {
+    fn running_requests(&self) -> Option<&Arc<RunningRequests>> {
         Some(&self.running)
     }
 

@@ -221,11 +221,11 @@ async fn write_lines(
         endings.extend(ending);
         if lines.is_empty() || endings.len() == QUEUE {
             output.flush().await?;
-            endings.drain(..).for_each(|ending| ending.delivered());
+            endings.drain(..).for_each(|ending| ending.finish());
         }
     }
     output.flush().await?;
-    endings.into_iter().for_each(|ending| ending.delivered());
+    endings.into_iter().for_each(|ending| ending.finish());
     Ok(())
 }
 

@@ -111,7 +111,7 @@ fn set_version(
     }
     let mut edits = Edits::new(description.bytes().clone());
     // Insert first: the first replaced member may have the same position.
-    edits.insert_members(0, missing.finish().inner());
+    edits.insert_members(0, missing.finish().inner_text());
     if let Some(member) = counterpart {
         edits.replace(member.key, Json::string(wanted).into_bytes());
         edits.replace(member.value, value.bytes().clone());
@@ -128,7 +128,7 @@ fn move_server_info(description: Json) -> Json {
     let has_place =
         own_meta.is_none_or(|own| own.is_object() && own.get(meta::SERVER_INFO).is_none());
     match description.get(SERVER_INFO).filter(|_| has_place) {
-        Some(server_info) => description.without(&[SERVER_INFO]).with_nested(
+        Some(server_info) => description.without_members(&[SERVER_INFO]).with_nested(
             "_meta",
             meta::SERVER_INFO,
             &server_info,
@@ -145,17 +145,18 @@ fn with_tasks(description: Json, speaks: Option<TaskDialect>) -> Json {
         return description;
     };
     let capabilities = description.slice(place.clone());
-    let changed =
-        match speaks {
-            Some(TaskDialect::Requested) if has_tasks_extension(&capabilities) => {
-                Some(with_member(&capabilities, TASKS, REQUESTED_TASKS))
-            }
-            Some(TaskDialect::Extension) if takes_calls_as_tasks(&capabilities) => Some(
-                with_member(&capabilities, "extensions", TASKS_EXTENSION_DECLARED),
-            ),
-            None if capabilities.get(TASKS).is_some() => Some(capabilities.without(&[TASKS])),
-            _ => None,
-        };
+    let changed = match speaks {
+        Some(TaskDialect::Requested) if has_tasks_extension(&capabilities) => {
+            Some(with_member(&capabilities, TASKS, REQUESTED_TASKS))
+        }
+        Some(TaskDialect::Extension) if takes_calls_as_tasks(&capabilities) => Some(with_member(
+            &capabilities,
+            "extensions",
+            TASKS_EXTENSION_DECLARED,
+        )),
+        None if capabilities.get(TASKS).is_some() => Some(capabilities.without_members(&[TASKS])),
+        _ => None,
+    };
     let Some(changed) = changed else {
         return description;
     };
@@ -181,7 +182,7 @@ fn with_member(capabilities: &Json, name: &str, wanted: &'static str) -> Json {
         }
         None => {
             let member = ObjectBuilder::new().member(name, &wanted).finish();
-            edits.insert_members(0, member.inner());
+            edits.insert_members(0, member.inner_text());
         }
     }
     edits.finish_json()

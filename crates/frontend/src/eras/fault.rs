@@ -46,12 +46,12 @@ pub(crate) fn of_batch(error: &BatchError) -> RpcError {
 }
 
 /// The error for a member that a server could read differently than Fanlight does.
-pub(crate) fn ambiguous(member: &AmbiguousMember, place: &str) -> RpcError {
+pub(crate) fn ambiguous_error(member: &AmbiguousMember, place: &str) -> RpcError {
     RpcError::new(code::INVALID_PARAMS, format!("{member} in {place}"))
 }
 
 /// The error for parameters that a rule depends on, and that programs could read differently.
-pub(crate) fn unreadable(place: &str, why: &Unreadable) -> RpcError {
+pub(crate) fn unreadable_error(place: &str, why: &Unreadable) -> RpcError {
     RpcError::new(code::INVALID_PARAMS, format!("{place}: {why}"))
 }
 

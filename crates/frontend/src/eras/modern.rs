@@ -28,7 +28,7 @@ pub(crate) struct RequestMeta {
 pub(crate) fn revision(meta: &Meta) -> Result<Revision, RpcError> {
     let named = meta.protocol_version().and_then(Value::as_str);
     let name = named.ok_or_else(|| required(meta::PROTOCOL_VERSION, "a string"))?;
-    modern_revision(&name).ok_or_else(|| unsupported(&name))
+    modern_revision(&name).ok_or_else(|| unsupported_revision(&name))
 }
 
 /// Checks the rest of `_meta` (2026-07-28 basic/index, Per-request protocol fields).
@@ -95,7 +95,7 @@ pub(crate) fn modern_revision(name: &str) -> Option<Revision> {
 }
 
 /// The error for a revision that is not served, or only after `initialize`.
-pub(crate) fn unsupported(requested: &str) -> RpcError {
+pub(crate) fn unsupported_revision(requested: &str) -> RpcError {
     unsupported_here(requested, &description::versions_served())
 }
 

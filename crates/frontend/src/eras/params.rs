@@ -183,7 +183,7 @@ impl Meta {
     }
 
     /// The whole object.
-    pub(crate) fn whole(&self) -> Option<&Json> {
+    pub(crate) fn object(&self) -> Option<&Json> {
         self.0.object.as_ref()
     }
 
@@ -257,7 +257,7 @@ impl<const N: usize> Found<N> {
         }
         let found = object
             .find_distinct(names)
-            .map_err(|ambiguous| fault::ambiguous(&ambiguous, whole))?;
+            .map_err(|ambiguous| fault::ambiguous_error(&ambiguous, whole))?;
         let mut ranges = [TextRange::default(); N];
         for (range, found) in ranges.iter_mut().zip(found) {
             *range = found.map_or_else(TextRange::default, TextRange::new);
@@ -278,7 +278,7 @@ impl<const N: usize> Found<N> {
                 .get(member as usize)
                 .copied()
                 .unwrap_or_default();
-            fault::ambiguous(&ambiguous, &format!("{name:?}"))
+            fault::ambiguous_error(&ambiguous, &format!("{name:?}"))
         })
     }
 
@@ -289,7 +289,7 @@ impl<const N: usize> Found<N> {
 
     /// The value of a member, without a reference count on the text.
     fn peek(&self, index: usize) -> Option<Value<'_>> {
-        self.object.as_ref()?.at(self.range(index)?)
+        self.object.as_ref()?.value_at(self.range(index)?)
     }
 
     fn get(&self, index: usize) -> Option<Json> {
@@ -321,7 +321,7 @@ mod tests {
         assert!(read.name().unwrap().is_str("n"));
         assert_eq!(read.meta.progress_token().unwrap().as_text(), "7");
         assert!(read.meta.protocol_version().unwrap().is_str("v"));
-        assert_eq!(read.meta.whole().unwrap().members().count(), 2);
+        assert_eq!(read.meta.object().unwrap().members().count(), 2);
         assert!(read.uri().is_none() && read.meta.client_info().is_none());
         let odd = Json::literal(r#"{"_meta":{"progressToken":{}}}"#);
         assert!(

@@ -55,7 +55,8 @@ impl Rendering {
                 .mirrors_params
                 .and_then(|limit| mirrorable(response, &result, limit)),
             Method::CallTool | Method::TaskResult if !self.revision.structures_any_value => {
-                let links = !self.revision.links_resources && response.whole().is_some();
+                let links =
+                    !self.revision.links_resources && response.original_response().is_some();
                 let unlinked = links.then(|| without_links(&result)).flatten();
                 let legacy = structured::result_for_legacy(unlinked.as_ref().unwrap_or(&result));
                 legacy
@@ -92,7 +93,7 @@ impl Rendering {
             if let Some(place) = missing.iter().position(is_it)
                 && missing.remove(place).name == RESULT_TYPE
             {
-                let kind = result.at(member.value);
+                let kind = result.value_at(member.value);
                 is_complete = kind.is_some_and(|kind| kind.is_str("complete"));
             }
         }
@@ -145,7 +146,12 @@ fn with_server_info(response: &Response, server: &Json, added: Bytes, id: &Json)
         Ok([None]) => {
             let members = ObjectBuilder::new().member("_meta", &named).finish();
             let separator: &[u8] = if added.is_empty() { b"" } else { b"," };
-            response.to_message(id, [&added[..], separator, members.inner()].concat().into())
+            response.to_message(
+                id,
+                [&added[..], separator, members.inner_text()]
+                    .concat()
+                    .into(),
+            )
         }
         Ok([Some(place)]) => {
             let own = body.slice(place.clone());
@@ -153,7 +159,7 @@ fn with_server_info(response: &Response, server: &Json, added: Bytes, id: &Json)
                 return response.to_message(id, added);
             }
             let mut edits = Edits::new(body.bytes().clone());
-            edits.insert_members(place.start, named.inner());
+            edits.insert_members(place.start, named.inner_text());
             response
                 .with_body(&edits.finish_json())
                 .to_message(id, added)
@@ -167,7 +173,7 @@ fn with_server_info(response: &Response, server: &Json, added: Bytes, id: &Json)
 /// `None` if there are no such tools, as almost always. A cached list is checked only once.
 fn mirrorable(response: &Response, result: &Json, limit: usize) -> Option<Response> {
     let look = || without_invalid_tools(result, limit).map(|valid| response.with_body(&valid));
-    match response.derived() {
+    match response.derived_values() {
         Some(derived) => derived
             .get_or_insert_with(|| Mirrorable(look().map(Response::cached)))
             .0
@@ -319,13 +325,13 @@ mod tests {
         };
         let once = message(&Response::from_result(&list), Revision::V2026_07_28);
         assert!(
-            kept.derived()
+            kept.derived_values()
                 .is_some_and(|derived| derived.get::<Mirrorable>().is_none())
         );
         for _ in 0..2 {
             assert_eq!(message(&kept.clone(), Revision::V2026_07_28), once);
             assert!(
-                kept.derived()
+                kept.derived_values()
                     .and_then(|derived| derived.get::<Mirrorable>())
                     .is_some_and(|valid| valid.0.is_some())
             );
@@ -334,7 +340,7 @@ mod tests {
             message(&kept, Revision::V2025_11_25).ends_with(&[list.bytes(), &b"}"[..]].concat())
         );
         // A changed body has no derived list.
-        assert!(kept.with_body(&list).derived().is_none());
+        assert!(kept.with_body(&list).derived_values().is_none());
     }
 
     #[test]

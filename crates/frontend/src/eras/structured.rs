@@ -24,7 +24,7 @@ pub(super) fn tools_for_legacy(list: &Json) -> Option<Json> {
     }
     replace_elements(list, "tools", |tool| {
         let schema = tool.get(OUTPUT_SCHEMA)?;
-        (!is_of_objects(&schema)).then(|| tool.without(&[OUTPUT_SCHEMA]))
+        (!is_of_objects(&schema)).then(|| tool.without_members(&[OUTPUT_SCHEMA]))
     })
 }
 
@@ -36,7 +36,7 @@ pub(super) fn result_for_legacy(result: &Json) -> Option<Json> {
         // Leave a legacy server's violation of its own revision alone.
         && result.get(RESULT_TYPE).is_some()
         && result.get(STRUCTURED_CONTENT).is_some_and(|content| !content.is_object());
-    is_foreign.then(|| result.without(&[STRUCTURED_CONTENT]))
+    is_foreign.then(|| result.without_members(&[STRUCTURED_CONTENT]))
 }
 
 fn is_of_objects(schema: &Json) -> bool {

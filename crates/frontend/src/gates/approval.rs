@@ -55,7 +55,7 @@ pub(super) struct ApprovalGate {
 impl ApprovalGate {
     /// Records the server's answer. If the answer asks for input, the next round belongs to the
     /// same approval.
-    pub(super) async fn answered(&self, response: &Response) {
+    pub(super) async fn record_answer(&self, response: &Response) {
         if let Some(id) = &self.approved
             && let Some(state) =
                 InputRequired::from_response(response).and_then(|required| required.state)
@@ -103,13 +103,13 @@ impl ApprovalGate {
     }
 
     /// Waits for the approval, asking the question of a hook.
-    pub(super) async fn agreed_to(
+    pub(super) async fn wait_with_question(
         &mut self,
         text: String,
         messages: &ServerMessages,
     ) -> Result<(), RpcError> {
         self.text = Some(text.into());
-        self.agreed(messages).await
+        self.wait_for_approval(messages).await
     }
 
     /// Waits for the approval.
@@ -117,10 +117,13 @@ impl ApprovalGate {
     /// # Errors
     ///
     /// If nobody approves; the call must not run then.
-    pub(super) async fn agreed(&mut self, messages: &ServerMessages) -> Result<(), RpcError> {
+    pub(super) async fn wait_for_approval(
+        &mut self,
+        messages: &ServerMessages,
+    ) -> Result<(), RpcError> {
         // An approver must see what the server reads.
         if let Some(Err(why)) = self.params.as_ref().map(Json::read_strictly) {
-            return Err(fault::unreadable("params", &why));
+            return Err(fault::unreadable_error("params", &why));
         }
         let approvals = &self.settings.approvals;
         let earlier = match self.param(REQUEST_STATE) {
@@ -331,7 +334,7 @@ fn with_members(own: Option<Json>, mut added: ObjectBuilder) -> Option<Json> {
         return own;
     }
     let own = own.unwrap_or_else(Json::empty_object);
-    Some(rewrite_object(&own, |_| true, added.finish().inner()))
+    Some(rewrite_object(&own, |_| true, added.finish().inner_text()))
 }
 
 fn not_asked(error: &NotAsked) -> RpcError {

@@ -64,7 +64,10 @@ impl HookedCall {
     /// # Errors
     ///
     /// If the call must not run.
-    pub(super) async fn before(&mut self, messages: &ServerMessages) -> Result<(), RpcError> {
+    pub(super) async fn judge_request(
+        &mut self,
+        messages: &ServerMessages,
+    ) -> Result<(), RpcError> {
         let call = &self.call;
         if self.method != Method::CallTool || !self.hook.wants(HookMoment::Call, Some(call)) {
             return Ok(());
@@ -72,13 +75,15 @@ impl HookedCall {
         let question = call.question(None);
         question
             .read_strictly()
-            .map_err(|why| fault::unreadable("params", &why))?;
+            .map_err(|why| fault::unreadable_error("params", &why))?;
         match (
             self.hook.ask(HookMoment::Call, call, question).await,
             &mut self.approval,
         ) {
             (HookAnswer::Allow | HookAnswer::Replace(_), _) => Ok(()),
-            (HookAnswer::Ask(text), Some(approval)) => approval.agreed_to(text, messages).await,
+            (HookAnswer::Ask(text), Some(approval)) => {
+                approval.wait_with_question(text, messages).await
+            }
             (HookAnswer::Ask(reason) | HookAnswer::Deny(reason), _) => {
                 Err(denied("this call", &reason, false))
             }
@@ -86,7 +91,7 @@ impl HookedCall {
     }
 
     /// The response that the client gets after the hooks have judged it.
-    pub(super) async fn after(&self, response: Response) -> Response {
+    pub(super) async fn judge_response(&self, response: Response) -> Response {
         let (moment, call) = (HookMoment::Result, &self.call);
         if response.is_error() || !self.hook.wants(moment, Some(call)) {
             return response;
@@ -108,7 +113,7 @@ impl HookedCall {
         match answer {
             HookAnswer::Allow => response,
             HookAnswer::Replace(result) => {
-                self.context.trace.rewritten(Rewritten::RESULT);
+                self.context.trace.record_rewriting(Rewritten::RESULT);
                 if let Some(noted) = &self.context.noted {
                     let _ = noted.replaced.set(());
                 }

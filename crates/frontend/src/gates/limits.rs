@@ -49,7 +49,7 @@ pub(super) async fn take(
     match settings.protection.common() {
         Some(common) if !taking.is_done() => {
             taking
-                .in_common(common)
+                .charge_shared(common)
                 .await
                 .map_err(|not_taken| match not_taken {
                     NotTaken::TooMany(refused) => too_many(refused),
@@ -80,17 +80,17 @@ fn too_many(TooMany { retry_after }: TooMany) -> Box<Refused> {
     let message = format!(
         "too many requests: a rate limit of this gateway allows the next one in {millis} ms"
     );
-    later(message, millis, retry_after)
+    rate_refusal(message, millis, retry_after)
 }
 
 /// The refusal of a request whose limits cannot be counted.
 fn not_counted() -> Box<Refused> {
     let message =
         "a rate limit that this gateway's replicas share cannot be counted now; try again later";
-    later(message.to_owned(), COUNTED_AGAIN.as_millis(), COUNTED_AGAIN)
+    rate_refusal(message.to_owned(), COUNTED_AGAIN.as_millis(), COUNTED_AGAIN)
 }
 
-fn later(message: String, millis: u128, retry_after: Duration) -> Box<Refused> {
+fn rate_refusal(message: String, millis: u128, retry_after: Duration) -> Box<Refused> {
     let millis = i64::try_from(millis).unwrap_or(i64::MAX);
     let error = RpcError::new(code::TOO_MANY_REQUESTS, message)
         .with("retryAfterMs", &Json::integer(millis))

@@ -55,28 +55,28 @@ impl Gate {
     /// # Errors
     ///
     /// If the request must not run.
-    async fn before(&mut self, messages: &ServerMessages) -> Result<(), RpcError> {
+    async fn judge_request(&mut self, messages: &ServerMessages) -> Result<(), RpcError> {
         match self {
             // Boxed, since few requests wait for these.
-            Self::Hooks(hooked) => Box::pin(hooked.before(messages)).await,
+            Self::Hooks(hooked) => Box::pin(hooked.judge_request(messages)).await,
             Self::Limits(turn) => {
                 if let Some(turn) = turn.take() {
                     Box::pin(turn.come()).await;
                 }
                 Ok(())
             }
-            Self::Approval(approval) => Box::pin(approval.agreed(messages)).await,
-            Self::Rights(rights) => rights.again(),
-            Self::Record(recording) => recording.before().await,
+            Self::Approval(approval) => Box::pin(approval.wait_for_approval(messages)).await,
+            Self::Rights(rights) => rights.recheck(),
+            Self::Record(recording) => recording.begin_request().await,
             Self::Results(_) => Ok(()),
         }
     }
 
     /// The response for the client after the gate has seen it.
-    async fn after(&mut self, response: Response) -> Response {
+    async fn process_response(&mut self, response: Response) -> Response {
         match self {
-            Self::Hooks(hooked) => return Box::pin(hooked.after(response)).await,
-            Self::Approval(approval) => Box::pin(approval.answered(&response)).await,
+            Self::Hooks(hooked) => return Box::pin(hooked.judge_response(response)).await,
+            Self::Approval(approval) => Box::pin(approval.record_answer(&response)).await,
             Self::Record(recording) => recording.end(&response),
             Self::Results(results) => return Box::pin(results.after(response)).await,
             Self::Limits(_) | Self::Rights(_) => {}
@@ -143,29 +143,29 @@ impl Gates {
     }
 
     /// Runs the request between its gates.
-    pub(crate) async fn around(
+    pub(crate) async fn run_gated(
         mut self,
         context: Arc<CallContext>,
         messages: ServerMessages,
         run: BoxFuture<'static, Response>,
     ) -> Response {
-        let mut response = match self.before(&context, &messages).await {
+        let mut response = match self.judge_request(&context, &messages).await {
             Ok(()) => run.await,
             Err(error) => Response::from_error(&error),
         };
         for gate in &mut self.0 {
-            response = gate.after(response).await;
+            response = gate.process_response(response).await;
         }
         response
     }
 
-    async fn before(
+    async fn judge_request(
         &mut self,
         context: &CallContext,
         messages: &ServerMessages,
     ) -> Result<(), RpcError> {
         for gate in &mut self.0 {
-            if let Err(error) = gate.before(messages).await {
+            if let Err(error) = gate.judge_request(messages).await {
                 return Err(match gate.name() {
                     Some(name) => context.refuse(name, error),
                     None => error,
@@ -219,7 +219,7 @@ impl Refused {
     fn new(gate: &'static str, error: RpcError) -> Box<Self> {
         Box::new(Self {
             gate,
-            error: error.of_gate(gate),
+            error: error.with_gate(gate),
             scopes: None,
             retry_after: None,
         })

@@ -89,7 +89,7 @@ impl Recording {
     /// # Errors
     ///
     /// If the audit log fails; the request must not run then.
-    pub(super) async fn before(&mut self) -> Result<(), RpcError> {
+    pub(super) async fn begin_request(&mut self) -> Result<(), RpcError> {
         if let Some(acknowledged) = self.announce()? {
             acknowledged.await.map_err(|error| not_recorded(&error))?;
         }
@@ -125,7 +125,7 @@ impl Recording {
     fn finish(&mut self, end: &RequestEnd<'_>) {
         if !std::mem::replace(&mut self.is_ended, true) {
             let duration = self.began.map(|began| began.elapsed()).unwrap_or_default();
-            self.record.ended(&self.request(), end, duration);
+            self.record.record_end(&self.request(), end, duration);
         }
     }
 

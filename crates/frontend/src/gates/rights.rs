@@ -36,7 +36,7 @@ impl Rights {
     }
 
     /// Decides by the current policy whether the request may go on.
-    pub(crate) fn again(&self) -> Result<(), RpcError> {
+    pub(crate) fn recheck(&self) -> Result<(), RpcError> {
         self.core.may_go_on(&self.decided, &self.context)
     }
 }

@@ -52,7 +52,7 @@ impl Challenge<'_> {
         };
         if let Some((error, description)) = self.error {
             add("error", error);
-            add("error_description", &plain(description));
+            add("error_description", &plain_text(description));
         }
         let scopes = joined(self.scopes);
         if !scopes.is_empty() {
@@ -92,7 +92,7 @@ fn quoted(value: &str) -> String {
 }
 
 /// The text in the characters that a description allows (RFC 6750, 3).
-fn plain(text: &str) -> String {
+fn plain_text(text: &str) -> String {
     let character = |c: char| match c {
         '"' => '\'',
         c if u8::try_from(c).is_ok_and(is_plain) => c,

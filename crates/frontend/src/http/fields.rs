@@ -97,7 +97,7 @@ impl<'a> Fields<'a> {
     /// The name of a repeated field about the sender or subject of the request. Another program on
     /// the way could read another value of it. Fields that mirror the body are compared with the
     /// body elsewhere.
-    pub(crate) fn ambiguous(&self) -> Option<&'static str> {
+    pub(crate) fn ambiguous_field(&self) -> Option<&'static str> {
         let single = [
             ("Mcp-Session-Id", self.session_id),
             ("Last-Event-ID", self.last_event_id),
@@ -130,7 +130,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(crate) fn first(self) -> Option<&'a HeaderValue> {
+    pub(crate) fn first_value(self) -> Option<&'a HeaderValue> {
         match self {
             Self::Absent => None,
             Self::One(value) | Self::Several(value) => Some(value),

@@ -113,7 +113,7 @@ impl LiveLimits {
 
     /// The limits of the listener for other replicas, which may open as many connections as they
     /// need.
-    pub(crate) fn of_replicas(settings: &FrontendSettings) -> Arc<Self> {
+    pub(crate) fn for_replicas(settings: &FrontendSettings) -> Arc<Self> {
         let any_number = FrontendSettings {
             max_peer_connections: 0,
             ..settings.clone()
@@ -138,7 +138,7 @@ impl LiveLimits {
     }
 
     /// The limits for a connection that is accepted now.
-    pub(crate) fn of_connection(&self) -> Arc<ConnectionLimits> {
+    pub(crate) fn connection_limits(&self) -> Arc<ConnectionLimits> {
         self.each.load_full()
     }
 

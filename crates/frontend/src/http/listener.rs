@@ -37,7 +37,7 @@ pub(crate) async fn serve<S: Serve>(
 ) {
     let workers = Workers::new(&settings.workers);
     let begin = |stream: ClientStream, admission: Admission, together: &AcceptedTogether| {
-        let (cut, limits) = (together.cut.child_token(), limits.of_connection());
+        let (cut, limits) = (together.cut.child_token(), limits.connection_limits());
         let activity = Activity::new(&limits, together.shutdown.clone(), cut.clone());
         let open = OpenConnection {
             activity: Arc::clone(&activity),

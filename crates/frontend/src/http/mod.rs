@@ -163,7 +163,7 @@ async fn serve_replicas(
     drain: impl Fn() -> Duration,
     drained: &CancellationToken,
 ) {
-    let limits = LiveLimits::of_replicas(settings);
+    let limits = LiveLimits::for_replicas(settings);
     let cut = CancellationToken::new();
     let ends = Ends {
         shutdown: drained,

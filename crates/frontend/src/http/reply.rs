@@ -403,7 +403,7 @@ impl Body for ReplyBody {
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             // All ready pieces have been sent.
-            this.endings.drain(..).for_each(|ending| ending.delivered());
+            this.endings.drain(..).for_each(|ending| ending.finish());
             let Some(stream) = &mut this.stream else {
                 return Poll::Ready(None);
             };
@@ -478,7 +478,7 @@ impl Drop for ReplyBody {
     fn drop(&mut self) {
         // hyper does not poll again after the last piece of a body with a known size.
         if self.is_end_stream() {
-            self.endings.drain(..).for_each(|ending| ending.delivered());
+            self.endings.drain(..).for_each(|ending| ending.finish());
         }
     }
 }
@@ -535,7 +535,7 @@ impl Refusal {
     }
 
     /// Adds the id of the request, if known.
-    pub(crate) fn of_request(mut self: Box<Self>, id: Option<Json>) -> Box<Self> {
+    pub(crate) fn with_request_id(mut self: Box<Self>, id: Option<Json>) -> Box<Self> {
         self.id = id;
         self
     }
@@ -547,13 +547,13 @@ impl Refusal {
     }
 
     /// Adds the end of the request's span.
-    pub(crate) fn ending(mut self: Box<Self>, ending: Option<Box<Ending>>) -> Box<Self> {
+    pub(crate) fn with_ending(mut self: Box<Self>, ending: Option<Box<Ending>>) -> Box<Self> {
         self.ending = ending;
         self
     }
 
     /// Adds the id and the span of a call that has been started.
-    pub(crate) fn giving_up(mut self: Box<Self>, call: RenderedCall) -> Box<Self> {
+    pub(crate) fn with_call(mut self: Box<Self>, call: RenderedCall) -> Box<Self> {
         let (id, ending) = call.refuse(&self.error);
         (self.id, self.ending) = (Some(id), ending);
         self

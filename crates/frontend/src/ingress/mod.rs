@@ -194,7 +194,7 @@ impl Refusal {
     }
 
     /// Adds the subject that `run` keeps.
-    pub(crate) fn kept_by(mut self: Box<Self>, kept: Kept, run: ProcessRun) -> Box<Self> {
+    pub(crate) fn with_keeper(mut self: Box<Self>, kept: Kept, run: ProcessRun) -> Box<Self> {
         self.kept_by = Some((kept, run));
         self
     }
@@ -206,7 +206,7 @@ impl Refusal {
             RpcError::new(code::INVALID_REQUEST, message),
         );
         match keeper {
-            Keeper::Another(run) => refusal.kept_by(Kept::Session, run),
+            Keeper::Another(run) => refusal.with_keeper(Kept::Session, run),
             Keeper::ThisRun | Keeper::Nobody => refusal,
         }
     }
@@ -215,12 +215,12 @@ impl Refusal {
         Self::new(Reason::Malformed, error)
     }
 
-    fn of_request(mut self: Box<Self>, id: &Json, span: ServerSpan) -> Box<Self> {
+    fn with_request(mut self: Box<Self>, id: &Json, span: ServerSpan) -> Box<Self> {
         self.id = Some(id.clone());
         if let Some(gate) = self.gate {
             span.within().refused_by(gate);
         }
-        self.ending = Some(Box::new(Ending::refused(span, &self.error)));
+        self.ending = Some(Box::new(Ending::for_refusal(span, &self.error)));
         self
     }
 }
@@ -274,7 +274,7 @@ impl Ingress {
         })
     }
 
-    /// Identifies the sender of an HTTP request's messages. Only this, [`Self::identified`] and
+    /// Identifies the sender of an HTTP request's messages. Only this, [`Self::identified_origin`] and
     /// [`Self::local`] create an [`Origin`], once per request.
     pub(crate) async fn identify<'a>(
         &self,
@@ -303,12 +303,12 @@ impl Ingress {
             .authenticate(&credentials)
             .outcome()
             .await?;
-        self.identified(identity, facts, destination, headers)
+        self.identified_origin(identity, facts, destination, headers)
     }
 
     /// The sender of an HTTP request's messages, identified here or by the replica that forwarded
     /// the request.
-    pub(crate) fn identified<'a>(
+    pub(crate) fn identified_origin<'a>(
         &self,
         identity: Arc<Identity>,
         facts: TransportFacts<'a>,
@@ -539,7 +539,7 @@ impl<T: Transport> Receiving<'_, T> {
                     self.origin.holder.endpoint(),
                     &self.origin.facts,
                 );
-                return Err(Refusal::malformed(error).of_request(&request.id, span));
+                return Err(Refusal::malformed(error).with_request(&request.id, span));
             }
         };
         let span = trace::begin_read(
@@ -563,7 +563,7 @@ impl<T: Transport> Receiving<'_, T> {
         };
         match self.start(&mut parsed, in_batch).await {
             Ok(started) => Ok(Box::new(started)),
-            Err(refusal) => Err(refusal.of_request(&parsed.request.id, parsed.span)),
+            Err(refusal) => Err(refusal.with_request(&parsed.request.id, parsed.span)),
         }
     }
 }
@@ -656,7 +656,7 @@ pub(crate) trait Transport: Send + Sync {
     fn closing(&self) -> &CancellationToken;
 
     /// All running requests of the client, if notifications cancel them in both eras.
-    fn running(&self) -> Option<&Arc<RunningRequests>> {
+    fn running_requests(&self) -> Option<&Arc<RunningRequests>> {
         None
     }
 
@@ -666,7 +666,7 @@ pub(crate) trait Transport: Send + Sync {
     }
 
     /// Keeps legacy calls running after their connection is lost; `None` if they end with it.
-    fn detached(&self) -> Option<&Arc<DetachedCalls>> {
+    fn detached_calls(&self) -> Option<&Arc<DetachedCalls>> {
         None
     }
 

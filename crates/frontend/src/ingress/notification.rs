@@ -18,9 +18,9 @@ impl<T: Transport> Receiving<'_, T> {
         let params = Params::read(notification.params().as_ref())?;
         let version = self.transport.version_header();
         if let Some(unknown) = version.filter(|version| eras::revision(version).is_none()) {
-            return Err(Refusal::malformed(modern::unsupported(unknown)));
+            return Err(Refusal::malformed(modern::unsupported_revision(unknown)));
         }
-        let running = match self.transport.running() {
+        let running = match self.transport.running_requests() {
             Some(running) => Some(Arc::clone(running)),
             // 2026-07-28 has no notification from client to server on HTTP. Modern ones,
             // cancellation included, are accepted and ignored (streamable-http, Sending Messages).

@@ -96,7 +96,7 @@ impl<T: Transport> Receiving<'_, T> {
             Era::Legacy => match self.transport.task_elsewhere(self.origin, &parsed.request) {
                 None => self.start_legacy(parsed).await,
                 Some(AboutTask::PassOn(run)) => {
-                    Err(Refusal::new(Reason::Params, unknown_task()).kept_by(Kept::Task, run))
+                    Err(Refusal::new(Reason::Params, unknown_task()).with_keeper(Kept::Task, run))
                 }
                 // Boxed, since it is rare.
                 Some(AboutTask::Here) => Box::pin(self.start_about_task(parsed)).await,
@@ -124,7 +124,7 @@ impl<T: Transport> Receiving<'_, T> {
             era: revision.era,
             tasks: revision.tasks,
             trace: span.parent(),
-            noted: self.noted(),
+            noted: self.audit_facts(),
             ..client_of(self.origin, None)
         };
         let method = request.method.clone();
@@ -144,7 +144,7 @@ impl<T: Transport> Receiving<'_, T> {
         let ends = self.ends_of(parsed);
         let resumption = Resumption::New;
         let stream = self.suspendable_call(admitted, parsed, revision, false, resumption, ends);
-        Ok(parsed.started::<T>(stream, revision, permit))
+        Ok(parsed.start::<T>(stream, revision, permit))
     }
 
     /// Starts a request without a session.
@@ -180,20 +180,20 @@ impl<T: Transport> Receiving<'_, T> {
             }
             Ok(Found::Elsewhere(run)) => {
                 return Err(Refusal::new(Reason::Params, kept_elsewhere())
-                    .kept_by(Kept::SuspendedCall, run));
+                    .with_keeper(Kept::SuspendedCall, run));
             }
             Ok(Found::Call(resumption)) => self.begin(parsed, sender, Ok(resumption)).await?,
             // Boxed, since it is rare and would be stored twice in every call's future.
             Err(error) => Box::pin(self.begin(parsed, sender, Err(error))).await?,
         };
-        Ok(parsed.started::<T>(stream, revision, permit))
+        Ok(parsed.start::<T>(stream, revision, permit))
     }
 
     /// Refuses a request that reads a result which another run keeps, so that this run forwards it.
     fn check_keeper(&self, operation: &Operation) -> Result<(), Box<Refusal>> {
         let keeper = operation.result_keeper(&self.core);
         match keeper.filter(|_| self.transport.passes_results()) {
-            Some(run) => Err(result_elsewhere().kept_by(Kept::Result, run)),
+            Some(run) => Err(result_elsewhere().with_keeper(Kept::Result, run)),
             None => Ok(()),
         }
     }
@@ -251,7 +251,7 @@ impl<T: Transport> Receiving<'_, T> {
         };
         let resumed = self.suspended_calls.resume(waiting).await;
         let stream: Responses = match resumed.and_then(|call| decided.map(|()| call)) {
-            Ok(call) => Box::new(SuspendableCall::resumed(
+            Ok(call) => Box::new(SuspendableCall::from_suspended(
                 call,
                 sender.capabilities.clone(),
                 filter,
@@ -311,7 +311,7 @@ impl<T: Transport> Receiving<'_, T> {
         let recording = Recording::for_listening(&self.settings, &context, request.params.as_ref());
         let cancellation = self
             .transport
-            .running()
+            .running_requests()
             .map(|running| running.begin(&request.id));
         let opened = resolved.and_then(|operation| {
             let terms = SubscriptionTerms {
@@ -329,7 +329,7 @@ impl<T: Transport> Receiving<'_, T> {
             Ok(subscription) => Box::new(subscription),
             Err(error) => Box::new(Answered::new(Response::from_error(&error))),
         };
-        let started = parsed.started::<T>(stream, revision, None);
+        let started = parsed.start::<T>(stream, revision, None);
         Ok(StartedRequest {
             call: started.call.ending_span_at_message(),
             kind: RequestKind::Subscription,
@@ -371,7 +371,7 @@ impl<T: Transport> Receiving<'_, T> {
             request: None,
             tasks,
             trace: span.parent(),
-            noted: self.noted(),
+            noted: self.audit_facts(),
             once: OnceLock::new(),
             has_accepted_link: OnceLock::new(),
             gate: OnceLock::new(),
@@ -450,7 +450,7 @@ impl<T: Transport> Receiving<'_, T> {
                 };
                 let call = self
                     .legacy_call(session, parsed, named, admitted)
-                    .noting(noted);
+                    .with_noted(noted);
                 if matches!(
                     parsed.request.method,
                     Method::SetLogLevel | Method::Subscribe | Method::Unsubscribe
@@ -477,7 +477,7 @@ impl<T: Transport> Receiving<'_, T> {
         };
         Ok(StartedRequest {
             session,
-            ..parsed.started::<T>(stream, revision, permit)
+            ..parsed.start::<T>(stream, revision, permit)
         })
     }
 
@@ -508,7 +508,7 @@ impl<T: Transport> Receiving<'_, T> {
         let context = CallContext {
             trace: span.parent(),
             request: Some(Arc::clone(named)),
-            noted: self.noted(),
+            noted: self.audit_facts(),
             ..context
         };
         let detail = self.detail(&method);
@@ -586,7 +586,7 @@ impl<T: Transport> Receiving<'_, T> {
             validity: RequestValidity::from_identity(&self.origin.identity),
         });
         call.keep_session(session.clone().into_guard());
-        if let Some(detached) = self.transport.detached() {
+        if let Some(detached) = self.transport.detached_calls() {
             call.outlive_in(detached);
         }
         LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(rights)
@@ -602,11 +602,15 @@ impl<T: Transport> Receiving<'_, T> {
             .map_err(|error| Refusal::new(Reason::Params, error))?;
         if let Some(run) = self.transport.opens_sessions() {
             let error = RpcError::new(code::INTERNAL, "the gateway is ending");
-            return Err(Refusal::new(Reason::Busy, error).kept_by(Kept::NewSession, run));
+            return Err(Refusal::new(Reason::Busy, error).with_keeper(Kept::NewSession, run));
         }
         // `initialize` needs no scopes.
         let permit = gates::permit(&self.settings, self.transport.permits())?;
-        let running = self.transport.running().cloned().unwrap_or_default();
+        let running = self
+            .transport
+            .running_requests()
+            .cloned()
+            .unwrap_or_default();
         let session = self.new_session(self.origin, initialize, running)?;
         session.count(
             &self.settings.telemetry,
@@ -640,14 +644,14 @@ impl<T: Transport> Receiving<'_, T> {
         );
         Ok(StartedRequest {
             kind: RequestKind::Initialize(streams),
-            ..parsed.started::<T>(Box::new(call), revision, permit)
+            ..parsed.start::<T>(Box::new(call), revision, permit)
         })
     }
 
     fn ends_of(&self, parsed: &ParsedRequest) -> RequestEnds {
         let cancellation = self
             .transport
-            .running()
+            .running_requests()
             .map(|running| running.begin(&parsed.request.id));
         RequestEnds {
             cancellation,
@@ -658,7 +662,7 @@ impl<T: Transport> Receiving<'_, T> {
 
 impl Ingress {
     /// Where facts for the request's line in the audit log are noted, if it gets a line.
-    fn noted(&self) -> Option<AuditFacts> {
+    fn audit_facts(&self) -> Option<AuditFacts> {
         self.settings
             .record
             .keeps_requests()
@@ -745,7 +749,7 @@ impl Ingress {
             &self.core,
         );
         Ok(if may_move {
-            session.keeping(ServerSessions::default())
+            session.with_server_sessions(ServerSessions::default())
         } else {
             session
         })
@@ -826,7 +830,7 @@ impl ParsedRequest {
     }
 
     /// The call that answers the request. It takes over the request's id and span.
-    fn started<T: Transport>(
+    fn start<T: Transport>(
         &mut self,
         stream: Responses,
         revision: Revision,

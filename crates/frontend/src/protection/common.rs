@@ -82,7 +82,7 @@ impl Taking {
 
     /// The turn; `None` if the request may run at once.
     pub(crate) fn turn(self) -> Option<Turn> {
-        self.turn.unless_now()
+        self.turn.into_waiting()
     }
 
     /// Counts the request against the shared limits.
@@ -90,7 +90,7 @@ impl Taking {
     /// # Errors
     ///
     /// If one of them is used up. Then none is charged, and earlier charges are refunded.
-    pub(crate) async fn in_common(
+    pub(crate) async fn charge_shared(
         mut self,
         limits: &dyn CommonLimits,
     ) -> Result<Option<Turn>, NotTaken> {
@@ -106,17 +106,17 @@ impl Taking {
                 count(Some(wait));
                 self.turn.wait(wait);
             }
-            Err(NotTaken::Away) => self.alone(limits.processes())?,
+            Err(NotTaken::Away) => self.charge_alone(limits.processes())?,
             Err(too_many) => {
                 count(None);
                 return Err(too_many);
             }
         }
-        Ok(self.turn.unless_now())
+        Ok(self.turn.into_waiting())
     }
 
     /// Charges this process's parts of the limits.
-    fn alone(&mut self, processes: usize) -> Result<(), NotTaken> {
+    fn charge_alone(&mut self, processes: usize) -> Result<(), NotTaken> {
         for CommonEntry {
             limit,
             without,

@@ -153,7 +153,7 @@ impl ScopePolicy {
     }
 
     /// All required scopes of `operation`, each once.
-    pub(crate) fn required(&self, operation: &Operation<'_>) -> Vec<Arc<str>> {
+    pub(crate) fn required_scopes(&self, operation: &Operation<'_>) -> Vec<Arc<str>> {
         let rules = |is_meant: &dyn Fn(&ToolRule) -> bool| {
             let rules = self.tools.iter().filter(|rule| is_meant(rule));
             self.call
@@ -173,7 +173,7 @@ impl ScopePolicy {
     }
 
     /// The scopes for usual work with the endpoint, which clients ask for first.
-    pub(crate) fn usual(&self) -> Vec<Arc<str>> {
+    pub(crate) fn usual_scopes(&self) -> Vec<Arc<str>> {
         distinct(self.read.iter().chain(&self.call).cloned().collect())
     }
 
@@ -190,7 +190,7 @@ impl ScopePolicy {
         if *held == Scopes::All {
             return Ok(());
         }
-        let required = self.required(operation);
+        let required = self.required_scopes(operation);
         if required.iter().all(|scope| held.contains(scope)) {
             Ok(())
         } else {
@@ -299,12 +299,12 @@ mod tests {
             (Operation::AnyTool, "mcp:call files files:delete"),
         ] {
             assert_eq!(
-                joined(&policy.required(&operation)),
+                joined(&policy.required_scopes(&operation)),
                 scopes,
                 "{operation:?}"
             );
         }
-        assert_eq!(joined(&policy.usual()), "mcp:read mcp:call");
+        assert_eq!(joined(&policy.usual_scopes()), "mcp:read mcp:call");
     }
 
     #[test]
@@ -365,6 +365,6 @@ mod tests {
             policy.check(&Scopes::parse(""), &Operation::AnyTool),
             Ok(())
         );
-        assert!(policy.usual().is_empty() && !policy.depends_on_tools());
+        assert!(policy.usual_scopes().is_empty() && !policy.depends_on_tools());
     }
 }

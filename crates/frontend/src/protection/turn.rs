@@ -79,7 +79,7 @@ impl Turn {
     }
 
     /// The turn; `None` if it has come already, which makes the charges final.
-    pub(super) fn unless_now(mut self) -> Option<Self> {
+    pub(super) fn into_waiting(mut self) -> Option<Self> {
         if self.wait.is_zero() {
             self.charges.clear();
             return None;

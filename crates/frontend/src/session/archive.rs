@@ -215,7 +215,7 @@ impl OnRecord {
     }
 
     /// The text of a session's record, with the archive and name to write it to.
-    pub(crate) fn written(
+    pub(crate) fn session_record(
         &self,
         session: &Session,
     ) -> Option<(Arc<SessionArchive>, Box<str>, String)> {
@@ -232,7 +232,7 @@ impl OnRecord {
 
     /// The archive and name to ask the store with, if the session is in doubt: other replicas may
     /// have taken it over, or the record may be missing.
-    pub(crate) fn doubtful(&self) -> Option<(Arc<SessionArchive>, Box<str>, Option<Mark>)> {
+    pub(crate) fn doubtful_record(&self) -> Option<(Arc<SessionArchive>, Box<str>, Option<Mark>)> {
         let mark = self.archive.records.mark();
         (mark.is_none() || mark != self.mark)
             .then(|| (Arc::clone(&self.archive), self.name.clone(), mark))

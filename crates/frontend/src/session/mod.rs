@@ -99,7 +99,7 @@ impl Session {
         Self {
             record,
             memory,
-            key: SessionKey::fresh(),
+            key: SessionKey::generate(),
             opened_as: fastrand::u64(..),
             log_level: Mutex::default(),
             running,
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// Adds server sessions, which are recorded with the session.
-    pub(crate) fn keeping(mut self, server_sessions: ServerSessions) -> Self {
+    pub(crate) fn with_server_sessions(mut self, server_sessions: ServerSessions) -> Self {
         self.server_sessions = Some(Arc::new(server_sessions));
         self
     }
@@ -178,7 +178,7 @@ impl Session {
             .on_record
             .lock()
             .as_ref()
-            .and_then(|on_record| on_record.written(self));
+            .and_then(|on_record| on_record.session_record(self));
         let Some((archive, name, record)) = written else {
             return false;
         };
@@ -206,10 +206,10 @@ impl Session {
         let Some(sessions) = &self.server_sessions else {
             return;
         };
-        for (place, session) in sessions.all() {
-            let at = sessions.at(&place.into());
+        for (place, session) in sessions.entries() {
+            let at = sessions.session_at(&place.into());
             if at.is_waiting() {
-                at.ended(&session.id);
+                at.remove(&session.id);
             }
         }
     }
@@ -231,7 +231,7 @@ impl Session {
         self.on_record
             .lock()
             .as_ref()
-            .is_some_and(|on_record| on_record.doubtful().is_some())
+            .is_some_and(|on_record| on_record.doubtful_record().is_some())
     }
 
     /// The change counter of its server sessions.
@@ -249,7 +249,7 @@ impl Session {
             let is_outdated =
                 |on_record: &OnRecord| on_record.is_outdated(self.server_session_changes());
             (
-                on_record.as_ref().and_then(OnRecord::doubtful),
+                on_record.as_ref().and_then(OnRecord::doubtful_record),
                 on_record.as_ref().is_some_and(is_outdated),
             )
         };
@@ -300,10 +300,10 @@ impl Session {
     /// Releases the record once; from then on other replicas may claim the session.
     pub(crate) fn leave_record(&self) -> Option<Released> {
         let on_record = self.no_longer_on_record()?;
-        let is_due =
-            on_record.doubtful().is_some() || on_record.is_outdated(self.server_session_changes());
+        let is_due = on_record.doubtful_record().is_some()
+            || on_record.is_outdated(self.server_session_changes());
         let record = if is_due {
-            on_record.written(self).map(|(_, _, record)| record)
+            on_record.session_record(self).map(|(_, _, record)| record)
         } else {
             None
         };
@@ -323,7 +323,7 @@ impl Session {
             server_sessions: self
                 .server_sessions
                 .as_ref()
-                .map(|sessions| sessions.all())
+                .map(|sessions| sessions.entries())
                 .unwrap_or_default(),
         }
     }
@@ -561,7 +561,7 @@ mod tests {
     async fn at_a_server(records: &Arc<Records>) -> (Arc<Session>, fanlight_canonical::SessionAt) {
         let session = on_record(records);
         let at = at(&session, "server");
-        at.opened(server_session()).await;
+        at.record_opened(server_session()).await;
         (session, at)
     }
 
@@ -584,7 +584,7 @@ mod tests {
             .collect();
         let mut opened: Vec<_> = servers
             .iter()
-            .map(|at| Box::pin(at.opened(server_session())))
+            .map(|at| Box::pin(at.record_opened(server_session())))
             .collect();
         for opened in &mut opened {
             wait(opened).await;
@@ -604,8 +604,8 @@ mod tests {
         let session = on_record(&records);
         let closed = records.gate.write().await;
         let (one, another) = (at(&session, "one"), at(&session, "another"));
-        let mut writes = Box::pin(one.opened(server_session()));
-        let mut waits = Box::pin(another.opened(server_session()));
+        let mut writes = Box::pin(one.record_opened(server_session()));
+        let mut waits = Box::pin(another.record_opened(server_session()));
         wait(&mut writes).await;
         wait(&mut waits).await;
         drop(writes);
@@ -633,7 +633,7 @@ mod tests {
             // A server session that is opened here belongs to this session, whether or not it can
             // be recorded.
             let own = at(&session, "another");
-            own.opened(server_session()).await;
+            own.record_opened(server_session()).await;
             assert!(session.is_at_servers());
             assert_eq!(session.leave_record().unwrap().record.is_some(), is_away);
         }
@@ -645,10 +645,10 @@ mod tests {
         let (session, at) = at_a_server(&records).await;
         assert!(session.is_kept().await);
         assert_eq!(*records.written.lock(), 1);
-        at.ended("s");
+        at.remove("s");
         assert!(session.is_kept().await && session.is_kept().await);
         assert_eq!(*records.written.lock(), 2);
-        at.ended("s");
+        at.remove("s");
         assert!(
             session.leave_record().unwrap().record.is_none(),
             "it is written"

@@ -120,7 +120,7 @@ impl ServerRequests {
                 span,
                 ..
             }) => {
-                span.answered(&method, &response);
+                span.end_with_answer(&method, &response);
                 drop(answer.send(response));
             }
             None => tracing::debug!("response of a client ignored: it answers no open request"),

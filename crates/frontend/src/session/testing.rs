@@ -212,7 +212,7 @@ pub(crate) fn on_record(records: &Arc<Records>) -> Arc<Session> {
     let session = Arc::new(
         ListenCore::refusing()
             .session()
-            .keeping(ServerSessions::default()),
+            .with_server_sessions(ServerSessions::default()),
     );
     session.put_on_record(archive(records).record("id"));
     session
@@ -224,7 +224,7 @@ pub(crate) fn at(session: &Session, server: &str) -> SessionAt {
         .caller
         .server_sessions()
         .unwrap()
-        .at(&server.into())
+        .session_at(&server.into())
 }
 
 pub(crate) fn server_session() -> ServerSession {

@@ -62,7 +62,7 @@ fn poll_drive(
                 return Poll::Ready(());
             }
             Some(ResponseItem::Stream(signal)) => {
-                state.paused(number, &signal);
+                state.note_paused(number, &signal);
                 continue;
             }
             Some(ResponseItem::Message(text)) => (text, None),
@@ -72,7 +72,7 @@ fn poll_drive(
         if state.streams.contains_key(&number) {
             state.replay.append(number, to_event(text), false, limits);
             // The span ends here: the event is kept for the client.
-            ending.into_iter().for_each(|ending| ending.delivered());
+            ending.into_iter().for_each(|ending| ending.finish());
         }
     }
 }

@@ -332,7 +332,7 @@ impl State {
     }
 
     /// Notes that the server has paused the call of stream `number`, if it has.
-    fn paused(&mut self, number: u64, signal: &StreamSignal) {
+    fn note_paused(&mut self, number: u64, signal: &StreamSignal) {
         let stream = self.streams.get_mut(&number);
         if let (Some(stream), StreamSignal::Paused { resumed, .. }) = (stream, signal) {
             stream.resumed = Some(Arc::clone(resumed));

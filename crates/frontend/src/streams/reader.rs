@@ -159,7 +159,7 @@ impl StreamReader {
                     return Poll::Ready(None);
                 }
                 Some(ResponseItem::Stream(signal)) => {
-                    self.session.state.lock().paused(self.stream, &signal);
+                    self.session.state.lock().note_paused(self.stream, &signal);
                     if matches!(signal, StreamSignal::Paused { .. })
                         && self.revision().pauses_streams
                     {
@@ -284,7 +284,7 @@ impl StreamReader {
         drop(state);
         if !is_read {
             // The other reader sends it.
-            ending.into_iter().for_each(|ending| ending.delivered());
+            ending.into_iter().for_each(|ending| ending.finish());
             return None;
         }
         Some(Read {

@@ -89,7 +89,7 @@ impl Sessions {
         let holder = session.session.holder();
         let id: Box<str> = self
             .handles
-            .fresh(HandleKind::Session, holder)
+            .random_handle(HandleKind::Session, holder)
             .ok_or(OpenError::NoRandomness)?
             .into();
         self.keep(id.clone(), session)?;

@@ -60,7 +60,7 @@ impl SuspendableCall {
 
     /// A call that a request resumes. That request may have other capabilities, notifications and
     /// credentials, another id to cancel, and another span.
-    pub(crate) fn resumed(
+    pub(crate) fn from_suspended(
         mut call: Box<SuspendedCall>,
         capabilities: Json,
         filter: Option<NotificationFilter>,

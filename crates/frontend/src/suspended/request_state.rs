@@ -264,7 +264,7 @@ mod tests {
             ours.open(&text, &Principal::operator().into()),
             Opened::Forged
         );
-        let elsewhere = Holder::new(Principal::anonymous(), Endpoint::at("/mcp/readers"));
+        let elsewhere = Holder::new(Principal::anonymous(), Endpoint::from_path("/mcp/readers"));
         assert_eq!(ours.open(&text, &elsewhere), Opened::Forged);
         assert_eq!(ours.open("opaque", &ANN), Opened::Foreign);
         assert_eq!(

@@ -101,7 +101,7 @@ impl SuspendedEntries {
                 entry.waiting.take().map(drop).ok_or_else(replayed)
             }
             Some(_) => Err(replayed()),
-            None => Err(expired()),
+            None => Err(expired_error()),
         }
     }
 
@@ -146,7 +146,7 @@ pub(super) fn refuse(reason: &str) -> RpcError {
     RpcError::new(code::INVALID_PARAMS, format!("\"requestState\" {reason}"))
 }
 
-pub(super) fn expired() -> RpcError {
+pub(super) fn expired_error() -> RpcError {
     refuse("has expired: its call has ended; repeat the call without it")
 }
 
@@ -224,7 +224,10 @@ mod tests {
             replayed().message
         );
         calls.remove(&[1; size_of::<SuspendedId>()]);
-        assert_eq!(resume(&calls, 1, 1).unwrap_err().message, expired().message);
+        assert_eq!(
+            resume(&calls, 1, 1).unwrap_err().message,
+            expired_error().message
+        );
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl SuspendedCall {
     /// The response to the client. If the call failed and the client lacked a capability for it,
     /// this is the error that says so, with the server's own answer inside (2026-07-28 basic/index,
     /// Error Codes).
-    pub(super) fn explained(&self, response: Response) -> Response {
+    pub(super) fn explain_failure(&self, response: Response) -> Response {
         if self.missing.is_empty() || !has_failed(&response) {
             return response;
         }

@@ -25,7 +25,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
-use super::store::{SuspendedEntries, Waiting, expired, refuse, replayed};
+use super::store::{SuspendedEntries, Waiting, expired_error, refuse, replayed};
 use super::suspended_call::SuspendedCall;
 use crate::eras::fault;
 use crate::settings::FrontendSettings;
@@ -237,7 +237,7 @@ impl SuspendedCalls {
             Opened::UrlElicitation(state) => {
                 self.check(retry, &state.digest, state.expires)?;
                 return state
-                    .resumed(&answers(retry.responses)?, self, retry.holder)
+                    .resume(&answers(retry.responses)?, self, retry.holder)
                     .map(Found::Call);
             }
             Opened::Suspended(state) => state,
@@ -251,7 +251,11 @@ impl SuspendedCalls {
             .map(|waiting| Arc::clone(&waiting.decided));
         let Some(decided) = known else {
             let is_running = self.store.contains(&state.id);
-            return Err(if is_running { replayed() } else { expired() });
+            return Err(if is_running {
+                replayed()
+            } else {
+                expired_error()
+            });
         };
         Ok(Found::Suspended(Box::new(WaitingCall {
             decided,
@@ -267,11 +271,14 @@ impl SuspendedCalls {
     ) -> Result<Box<SuspendedCall>, RpcError> {
         let WaitingCall { state, answers, .. } = waiting;
         self.store.resume(&state.id, state.round)?;
-        let Resumable { hand_over, .. } =
-            self.waiting.lock().remove(&state.id).ok_or_else(expired)?;
+        let Resumable { hand_over, .. } = self
+            .waiting
+            .lock()
+            .remove(&state.id)
+            .ok_or_else(expired_error)?;
         let (call, handed_over) = oneshot::channel();
-        hand_over.send(call).map_err(|_| expired())?;
-        let mut call = handed_over.await.map_err(|_| expired())?;
+        hand_over.send(call).map_err(|_| expired_error())?;
+        let mut call = handed_over.await.map_err(|_| expired_error())?;
         call.answer(&answers);
         Ok(call)
     }
@@ -328,7 +335,7 @@ impl SuspendedCalls {
             ));
         }
         if self.millis(Instant::now()) >= expires {
-            Err(expired())
+            Err(expired_error())
         } else {
             Ok(())
         }

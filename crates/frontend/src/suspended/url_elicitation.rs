@@ -42,7 +42,7 @@ pub(super) fn final_response(
             }
         }
     }
-    suspended_calls.sealing_server_state(call.explained(response), call.holder())
+    suspended_calls.sealing_server_state(call.explain_failure(response), call.holder())
 }
 
 impl UrlElicitation {
@@ -63,7 +63,7 @@ impl UrlElicitation {
     /// Decides how a retry with these answers continues. If the user accepted every elicitation,
     /// the call is repeated. If one was declined, the answer is the server's error. Unanswered
     /// elicitations are asked again.
-    pub(super) fn resumed(
+    pub(super) fn resume(
         mut self,
         answers: &[(String, Json)],
         suspended_calls: &SuspendedCalls,

@@ -13,7 +13,7 @@ use fanlight_protocol::seal::Keys;
 /// A gateway that passes everything to `server`, at these endpoints or else at `/mcp`.
 pub(crate) fn gateway(server: Arc<dyn BackendClient>, endpoints: &[&str]) -> Arc<Gateway> {
     let server = BackendEntry {
-        id: BackendId::fresh(),
+        id: BackendId::generate(),
         client: server,
         prefix: None,
         tools: None,

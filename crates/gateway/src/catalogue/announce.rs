@@ -235,7 +235,7 @@ impl Announcer {
     }
 
     /// The time at which [`Announcer::send_due`] has to be called next.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(super) fn next_due(&self) -> Option<Instant> {
         self.lock()
             .timing
             .iter()
@@ -278,7 +278,7 @@ impl Announcer {
     }
 
     /// Notifies each interested listener at whose endpoint the new topology changed the lists.
-    pub(crate) fn replaced(&self, changes: &[(Change, Differing)]) {
+    pub(crate) fn announce_replacement(&self, changes: &[(Change, Differing)]) {
         let now = Instant::now();
         let mut state = self.lock();
         for (change, differing) in changes {

@@ -26,7 +26,7 @@ impl Catalogue {
     }
 
     fn mark_parts_stale(&self) {
-        self.with(|state| {
+        self.with_state(|state| {
             state.suspect = true;
             state.parts.values_mut().for_each(|part| {
                 part.announced += 1;
@@ -44,7 +44,7 @@ impl Catalogue {
                 .as_ref()
                 .is_some_and(|loaded| covers(&loaded.declared, &declared))
         };
-        self.with(|state| {
+        self.with_state(|state| {
             state.suspect = true;
             // A list kept from an earlier run may already have been read with this extension.
             let others = state
@@ -57,7 +57,7 @@ impl Catalogue {
 
     /// Notes that a server has announced a change of its part. Returns whether the part is private.
     pub(super) fn announced(&self, backend: BackendId) -> bool {
-        self.with(|state| {
+        self.with_state(|state| {
             state.changed_unseen |= state.snapshots.is_empty();
             let part = state.part(backend);
             part.announced += 1;
@@ -69,7 +69,7 @@ impl Catalogue {
     /// Notes that a server announces changes of its part from now on. The part is read again,
     /// because it may have changed before without an announcement.
     pub(super) fn announces(&self, backend: BackendId) {
-        self.with(|state| {
+        self.with_state(|state| {
             let part = state.part(backend);
             part.announces = true;
             part.announced += 1;
@@ -79,7 +79,7 @@ impl Catalogue {
 
     /// Notes that Fanlight no longer hears of this server's changes.
     pub(super) fn announces_no_more(&self, backend: BackendId) {
-        self.with(|state| state.part(backend).announces = false);
+        self.with_state(|state| state.part(backend).announces = false);
     }
 
     /// Reads a server's part again if it was read before the connection made at `made`. The part
@@ -90,7 +90,7 @@ impl Catalogue {
         backend: BackendId,
         made: Instant,
     ) {
-        let is_older = self.with(|state| {
+        let is_older = self.with_state(|state| {
             let part = state
                 .parts
                 .get_mut(&backend)
@@ -107,7 +107,7 @@ impl Catalogue {
 
     /// The servers whose parts were kept from an earlier run of Fanlight, with the time of reading.
     pub(crate) fn kept_since(&self) -> HashMap<BackendId, SystemTime> {
-        self.with(|state| {
+        self.with_state(|state| {
             let kept = |(backend, part): (&BackendId, &Part)| {
                 Some((*backend, part.loaded.as_ref()?.kept_since?))
             };
@@ -121,7 +121,7 @@ impl Catalogue {
         &self,
         with_private: bool,
     ) -> HashMap<BackendId, Vec<(String, Json)>> {
-        self.with(|state| {
+        self.with_state(|state| {
             let known = |(backend, part): (&BackendId, &Part)| {
                 let list = &part.loaded.as_ref()?.contribution;
                 let is_known = list.outcome == Outcome::Ok
@@ -135,11 +135,11 @@ impl Catalogue {
 
     /// Servers that announce changes and have lists past their `ttlMs`. Fanlight still serves these
     /// lists, but should read them again meanwhile.
-    pub(crate) fn expired(&self) -> Vec<BackendId> {
+    pub(crate) fn expired_backends(&self) -> Vec<BackendId> {
         let now = Instant::now();
         let shared = self.own.as_ref().map_or(self, |own| &own.shared);
         let reader = self.own.as_ref().map(|own| &own.reader);
-        let mut overdue: Vec<_> = shared.with(|state| {
+        let mut overdue: Vec<_> = shared.with_state(|state| {
             let is_served = |backend: BackendId, part: &Part| {
                 reader.is_none_or(|reader| !reader.has_own_part(backend, part.is_private))
             };
@@ -160,7 +160,7 @@ impl Catalogue {
     /// for stay unread, unless clients have to be notified of their changes.
     pub(super) async fn update(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId) {
         let now = Instant::now();
-        let (is_wanted, need) = self.with(|state| {
+        let (is_wanted, need) = self.with_state(|state| {
             let part = state
                 .parts
                 .get(&backend)
@@ -184,8 +184,9 @@ impl Catalogue {
 
     /// Takes the first snapshot in the background, for a client that has to be notified of changes.
     pub(crate) fn begin(self: &Arc<Self>, topology: &Arc<Topology>) {
-        let first = self
-            .with(|state| !std::mem::replace(&mut state.begun, true) && state.snapshots.is_empty());
+        let first = self.with_state(|state| {
+            !std::mem::replace(&mut state.begun, true) && state.snapshots.is_empty()
+        });
         if first {
             let (catalogue, topology) = (Arc::clone(self), Arc::clone(topology));
             let taking = async move {

@@ -99,7 +99,7 @@ mod tests {
     async fn backend_is_listened_to_for_clients_and_for_lists_that_do_not_say_how_long_they_hold() {
         let (demand, [one, other]) = (
             Arc::new(Demand::default()),
-            [BackendId::fresh(), BackendId::fresh()],
+            [BackendId::generate(), BackendId::generate()],
         );
         let is_wanted = async |backend| {
             timeout(Duration::ZERO, demand.begins(backend))
@@ -119,7 +119,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn stream_stays_for_a_while_after_the_last_client() {
-        let (demand, backend) = (Arc::new(Demand::default()), BackendId::fresh());
+        let (demand, backend) = (Arc::new(Demand::default()), BackendId::generate());
         demand.set_clients(true);
         let waiting = Arc::clone(&demand);
         let ended = tokio::spawn(async move {

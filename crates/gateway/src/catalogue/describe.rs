@@ -29,7 +29,7 @@ const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
 /// Describes all servers together for a client. `capabilities` is the union of the capabilities
 /// that Fanlight serves, `serverInfo` is `identity`, and `instructions` are joined. All other
 /// members follow the merge policy.
-pub(crate) async fn all(view: &View, identity: &Json, client: &CallContext) -> Json {
+pub(crate) async fn describe_all(view: &View, identity: &Json, client: &CallContext) -> Json {
     let descriptions = join_all(view.backends().map(async |backend| {
         let limit = Wait::Description.time(&*backend.client, view.limits().timeout);
         let description = timeout(limit, backend.client.describe(client)).await;

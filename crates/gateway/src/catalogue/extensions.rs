@@ -58,7 +58,7 @@ impl ListCapabilities {
                 continue;
             };
             let is_declared = extensions
-                .at(member.value)
+                .value_at(member.value)
                 .is_some_and(|settings| settings.is_object());
             if is_declared && known.peek(&id).is_none() && declared.of_clients.len() < most {
                 new.member(&id, &Json::empty_object());

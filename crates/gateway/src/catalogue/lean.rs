@@ -286,7 +286,7 @@ impl Shown {
             rest: self.rest.clone(),
             collisions: self.collisions.clone(),
             rewritten: self.rewritten,
-            pages: Pages::of_some_clients(),
+            pages: Pages::for_filtered_list(),
             own,
             lean: OnceLock::new(),
         }

@@ -126,7 +126,7 @@ impl Walk<'_> {
         let deadline = Instant::now() + self.limit;
         let own = CallContext::internal();
         let described = timeout_at(deadline, self.backend.describe(&own)).await;
-        let description = described.map_err(|_| self.late())?.map_err(failed)?;
+        let description = described.map_err(|_| self.late())?.map_err(to_failure)?;
         let is_declared = match description.capabilities() {
             Some(all) if self.kind.is_offered_by(&all) => true,
             // Some servers declare nothing at all and have tools all the same.
@@ -181,7 +181,7 @@ impl Walk<'_> {
 
     /// The failure of a server that did not answer in time.
     fn late(&self) -> Failure {
-        failed(late(self.backend, self.limit))
+        to_failure(late(self.backend, self.limit))
     }
 
     fn too_many_entries(&self) -> Failure {
@@ -222,7 +222,7 @@ impl Walk<'_> {
             Some(kept) => kept.answer(&call),
             None => self.backend.request(call).await,
         };
-        let response = response.map_err(failed)?;
+        let response = response.map_err(to_failure)?;
         match response.view::<AnyResult>() {
             // Merging puts entries of several servers into one text. One invalid entry would break
             // all of it.
@@ -234,14 +234,14 @@ impl Walk<'_> {
             }
             None => Err(Failure {
                 outcome: Outcome::Error,
-                reason: answered(&response.body()),
+                reason: answer_reason(&response.body()),
             }),
         }
     }
 }
 
 /// The reported reason for a server that answered with an error.
-pub(crate) fn answered(error: &Json) -> String {
+pub(crate) fn answer_reason(error: &Json) -> String {
     const LONGEST: usize = 200;
     let message = error
         .get("message")
@@ -254,7 +254,7 @@ pub(crate) fn answered(error: &Json) -> String {
     format!("answered with error {code}: {message}")
 }
 
-fn failed(error: BackendError) -> Failure {
+fn to_failure(error: BackendError) -> Failure {
     Failure {
         outcome: error.outcome(),
         reason: error.for_clients().to_string(),

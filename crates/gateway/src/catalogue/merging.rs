@@ -129,7 +129,7 @@ impl Snapshot {
                 }
             }
             if let Some(member) = member {
-                snapshot.unknown.extend(rewritten::unknown(
+                snapshot.unknown.extend(rewritten::lacking_names(
                     kind,
                     member,
                     &contribution,
@@ -200,9 +200,10 @@ impl Snapshot {
         {
             return self.withheld.push((backend, name.as_str().into()));
         }
-        if let Some(why) = merging
-            .topology
-            .unreadable(member, kind, name.as_deref(), &element)
+        if let Some(why) =
+            merging
+                .topology
+                .unreadable_reason(member, kind, name.as_deref(), &element)
         {
             return self.unreadable.push(UnreadableEntry {
                 backend: member.name().to_owned(),
@@ -244,7 +245,7 @@ impl Snapshot {
             None => (range, element),
         };
         let (key, mut rewritten) = match kind.is_named() {
-            true => naming.rewritten(&original),
+            true => naming.visible_name(&original),
             false => (original.clone(), Rewritten::NONE),
         };
         if name
@@ -289,7 +290,7 @@ impl Snapshot {
             element
         });
         if let (ListKind::Tools, Some(name)) = (kind, name)
-            && let bare = naming.bare(&name)
+            && let bare = naming.bare_name(&name)
             && !key.is_str(bare)
         {
             self.bare
@@ -370,7 +371,7 @@ impl Snapshot {
     /// Gives aliases to the URIs of a tool's app that belong to another server.
     fn rename_apps(&mut self, tool: &Json, merging: &Merging<'_>) -> Renamed {
         let mut renamed = Renamed::default();
-        for place in places::in_tool(tool) {
+        for place in places::find_in_tool(tool) {
             let text = tool.slice(place.clone());
             let Some(uri) = text.as_str() else { continue };
             renamed.shows_app = true;
@@ -400,7 +401,7 @@ impl Snapshot {
         taken: Option<BackendId>,
         merging: &Merging<'_>,
     ) -> Result<Renamed, LeftOut> {
-        let (backend, places) = (merging.member.id, places::in_skill(skill));
+        let (backend, places) = (merging.member.id, places::find_in_skill(skill));
         let uris: Vec<_> = places
             .into_iter()
             .filter_map(|place| Some((place.clone(), skill.slice(place).as_str()?.into_owned())))

@@ -46,10 +46,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use crate::search::WordMatch;
-pub(crate) use describe::{all as describe_all, as_shown, describe_only};
+pub(crate) use describe::{as_shown, describe_all, describe_only};
 pub use lean::{FoundTool, is_of_app};
 pub(crate) use lean::{OWN_PREFIX, OWN_TOOLS, own_name, own_tool};
-pub(crate) use load::{answered, cut_off};
+pub(crate) use load::{answer_reason, cut_off};
 pub(crate) use serving::Served;
 pub use shown::Collision;
 pub(crate) use shown::LeanList;
@@ -193,7 +193,7 @@ impl Catalogues {
     }
 
     /// The list that `reader` sees: its own, or the common list for clients without authentication.
-    pub(crate) fn seen_by(&self, kind: ListKind, reader: Option<&Reader>) -> Arc<Catalogue> {
+    pub(crate) fn for_reader(&self, kind: ListKind, reader: Option<&Reader>) -> Arc<Catalogue> {
         match reader {
             None => Arc::clone(self.common(kind)),
             Some(reader) => self.own.catalogue(reader, kind, &self.all),
@@ -250,7 +250,7 @@ impl Catalogue {
         }
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+    fn with_state<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.state.lock())
     }
 }

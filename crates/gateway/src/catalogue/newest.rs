@@ -37,7 +37,7 @@ impl Catalogue {
         let names_uris = |part: &Part| part.loaded.as_ref().is_some_and(|loaded| loaded.names_uris);
         topology.backends().len() > 1
             && !self.claiming.is_empty()
-            && (self.with(|state| state.parts.values().any(names_uris))
+            && (self.with_state(|state| state.parts.values().any(names_uris))
                 || self
                     .own
                     .as_ref()
@@ -46,7 +46,7 @@ impl Catalogue {
 
     /// Merges the parts again if they name URIs whose owners may have changed.
     pub(super) fn reconsider_claims(&self, topology: &Arc<Topology>) {
-        if self.needs_claims(topology) && self.newest(topology).is_some() {
+        if self.needs_claims(topology) && self.newest_snapshot(topology).is_some() {
             self.merge(topology);
         }
     }
@@ -70,7 +70,7 @@ impl Catalogue {
             true => self
                 .claiming
                 .iter()
-                .filter_map(|list| list.newest(topology))
+                .filter_map(|list| list.newest_snapshot(topology))
                 .collect(),
             false => Vec::new(),
         };
@@ -78,8 +78,8 @@ impl Catalogue {
         let of_all = self
             .own
             .as_ref()
-            .map_or(0, |own| own.shared.with(|state| state.version));
-        let (basis, kept) = self.with(|state| {
+            .map_or(0, |own| own.shared.with_state(|state| state.version));
+        let (basis, kept) = self.with_state(|state| {
             state.suspect &= state
                 .parts
                 .values()
@@ -104,10 +104,10 @@ impl Catalogue {
             .map(|backend| self.readable_part(backend))
             .collect();
         let Some(parts) = parts else {
-            return self.with(|state| state.newest_of(topology).cloned());
+            return self.with_state(|state| state.newest_of(topology).cloned());
         };
         let mut snapshot = Snapshot::new(self.kind, parts, topology, &claiming);
-        if let Some(previous) = self.with(|state| state.snapshots.front().cloned()) {
+        if let Some(previous) = self.with_state(|state| state.snapshots.front().cloned()) {
             snapshot.keep_words(&previous);
         }
         if let Some(own) = &self.own {
@@ -141,9 +141,9 @@ impl Catalogue {
             })
         };
         let Some(own) = &self.own else {
-            return self.with(|state| of(state));
+            return self.with_state(|state| of(state));
         };
-        let shared = own.shared.with(|state| of(state));
+        let shared = own.shared.with_state(|state| of(state));
         if !own.reader.has_own_part(
             backend,
             shared.as_ref().is_some_and(|shared| shared.is_private),
@@ -151,7 +151,7 @@ impl Catalogue {
             return shared;
         }
         // The part was read for this principal, so it is private whatever the server says.
-        self.with(|state| of(state)).map(|part| ReadPart {
+        self.with_state(|state| of(state)).map(|part| ReadPart {
             is_private: true,
             ..part
         })
@@ -165,7 +165,7 @@ impl Catalogue {
         snapshot: Arc<Snapshot>,
         topology: &Arc<Topology>,
     ) -> Arc<Snapshot> {
-        let previous = self.with(|state| state.snapshots.front().cloned());
+        let previous = self.with_state(|state| state.snapshots.front().cloned());
         let earlier = previous.as_ref().map_or(0, |previous| previous.topology());
         if earlier > snapshot.topology() {
             return snapshot;
@@ -180,7 +180,7 @@ impl Catalogue {
         let changed = previous
             .as_ref()
             .map(|previous| changed_at(previous, &snapshot, topology, &listening, reader));
-        let (newest, changed, pause) = self.with(|state| {
+        let (newest, changed, pause) = self.with_state(|state| {
             state.merged = Some(basis);
             if is_news {
                 // Lists of an earlier topology would keep its servers alive.
@@ -240,7 +240,7 @@ fn changed_at(
     let whole = |snapshot| ListView::new(Arc::clone(snapshot), &everything);
     let is_same_whole = whole(previous).offers_the_same(&whole(new));
     let has_changed = |endpoint: &&Endpoint| {
-        let view = View::for_endpoint(Arc::clone(topology), endpoint).read_by(reader);
+        let view = View::for_endpoint(Arc::clone(topology), endpoint).with_reader(reader);
         let now = ListView::new(Arc::clone(new), &view);
         if is_same_whole && is_same_topology {
             return false;

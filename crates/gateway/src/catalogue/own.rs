@@ -53,7 +53,7 @@ impl Own {
     /// The servers whose parts are the reader's own, with the number of changes that each has
     /// announced.
     pub(super) fn parts(&self, topology: &Topology) -> Vec<(BackendId, u64)> {
-        self.shared.with(|state| {
+        self.shared.with_state(|state| {
             let own = topology.ids().filter_map(|backend| {
                 let part = state.parts.get(&backend);
                 let is_private = part.is_some_and(|part| part.is_private);

@@ -56,7 +56,7 @@ struct Page {
 
 impl Pages {
     /// Pages of a filtered list, of which there is one for each set of rights.
-    pub(super) fn of_some_clients() -> Self {
+    pub(super) fn for_filtered_list() -> Self {
         Self {
             most: (1, LARGEST),
             ..Self::default()
@@ -64,7 +64,7 @@ impl Pages {
     }
 
     /// The answer with the entries from `key.start` to `end`, either kept or made by `write`.
-    pub(super) fn kept_or(
+    pub(super) fn get_or_write(
         &self,
         key: &Key,
         end: usize,
@@ -131,7 +131,7 @@ mod tests {
                 Json::string(&format!("{start} {left:?}"))
             };
             pages
-                .kept_or(
+                .get_or_write(
                     &Key {
                         start,
                         ..Key::default()
@@ -163,7 +163,7 @@ mod tests {
                 ..Key::default()
             };
             pages
-                .kept_or(&key, 5, Duration::ZERO, || Json::string(name))
+                .get_or_write(&key, 5, Duration::ZERO, || Json::string(name))
                 .body()
                 .as_text()
                 .to_owned()

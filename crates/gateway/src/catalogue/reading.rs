@@ -37,7 +37,7 @@ impl Catalogue {
         let mut began = false;
         // If the running reading is not enough, the next one is: it begins later and waits longer.
         for _ in 0..2 {
-            let (reflects, waited, done) = self.with(|state| {
+            let (reflects, waited, done) = self.with_state(|state| {
                 let part = state.part(backend);
                 let (number, is_untouched) = (part.readings + 1, part.is_untouched());
                 let may_use_kept = is_untouched && may_serve_kept(topology, backend);
@@ -74,7 +74,7 @@ impl Catalogue {
 
     /// Whether the last reading gave up before the server had started.
     fn is_starting(&self, backend: BackendId) -> bool {
-        self.with(|state| {
+        self.with_state(|state| {
             state
                 .part(backend)
                 .loaded
@@ -90,7 +90,7 @@ impl Catalogue {
         backend: BackendId,
         need: u64,
     ) {
-        if self.with(|state| state.part(backend).running.is_some()) {
+        if self.with_state(|state| state.part(backend).running.is_some()) {
             return;
         }
         let (catalogue, topology) = (Arc::clone(self), Arc::clone(topology));
@@ -112,7 +112,7 @@ impl Catalogue {
                 return;
             };
             let topology = catalogue.topology.load();
-            let need = catalogue.with(|state| {
+            let need = catalogue.with_state(|state| {
                 let part = state.parts.get_mut(&backend)?;
                 part.is_expiring = false;
                 let need = part.is_stale().then_some(part.announced)?;
@@ -166,7 +166,7 @@ impl Catalogue {
                         .await
                 }
             };
-            let expires = reader.with(|state| {
+            let expires = reader.with_state(|state| {
                 state.last_read = Some(Instant::now());
                 let part = state.part(backend);
                 let was_announced = part.reflects < reflects;
@@ -192,7 +192,7 @@ impl Catalogue {
         let done = async move {
             if !matches!(task.await, Ok(Some(()))) {
                 // The gateway is ending, or the reading panicked. The next request reads again.
-                catalogue.with(|state| {
+                catalogue.with_state(|state| {
                     state
                         .part(backend)
                         .running

@@ -83,7 +83,7 @@ impl Catalogues {
     pub(crate) fn retain(&self, old: &Topology, new: &Topology) {
         let is_in = |backend| old.get(backend).is_some() || new.get(backend).is_some();
         let retain = |catalogue: &Catalogue| {
-            catalogue.with(|state| state.parts.retain(|backend, _| is_in(*backend)));
+            catalogue.with_state(|state| state.parts.retain(|backend, _| is_in(*backend)));
         };
         self.all.iter().for_each(|catalogue| retain(catalogue));
         self.own.for_each(retain);
@@ -93,7 +93,7 @@ impl Catalogues {
 impl Catalogue {
     /// Reads the list of a topology that is about to be replaced, if it is not known.
     pub(super) async fn prepare_replacement(self: &Arc<Self>, old: &Arc<Topology>) {
-        let is_known = old.transparent().is_none() && self.newest(old).is_some();
+        let is_known = old.transparent_server().is_none() && self.newest_snapshot(old).is_some();
         let is_unknown = match is_known {
             true => false,
             false => {
@@ -110,7 +110,7 @@ impl Catalogue {
         for endpoint in self.announcer.endpoints() {
             drop(self.newest_in(&View::for_endpoint(Arc::clone(old), &endpoint)));
         }
-        self.with(|state| {
+        self.with_state(|state| {
             state.differs = Differing {
                 everywhere: is_unknown,
                 ..Differing::default()
@@ -125,6 +125,6 @@ impl Catalogue {
         let _ = self
             .current(&View::everything(new), &Parent::default())
             .await;
-        self.with(|state| std::mem::take(&mut state.differs))
+        self.with_state(|state| std::mem::take(&mut state.differs))
     }
 }

@@ -23,8 +23,9 @@ pub(super) fn mentioned(
     {
         return HashMap::new();
     }
-    let is_mentioned =
-        |name: &str| member.naming.bare(name) != name || member.rewritings.find(name).is_some();
+    let is_mentioned = |name: &str| {
+        member.naming.bare_name(name) != name || member.rewritings.find(name).is_some()
+    };
     named_entries(kind, list)
         .filter(|(name, _)| is_mentioned(name))
         .collect()
@@ -44,7 +45,7 @@ fn named_entries(kind: ListKind, list: &Contribution) -> impl Iterator<Item = (S
 }
 
 /// The names in the configuration that a server's list lacks. Empty if the list is not whole.
-pub(super) fn unknown(
+pub(super) fn lacking_names(
     kind: ListKind,
     member: &Member,
     list: &Contribution,
@@ -60,7 +61,7 @@ pub(super) fn unknown(
         may_be_prompt: false,
     };
     let is_missing = |name: &&str| !mentioned.contains_key(*name);
-    let renamed = member.naming.renamed().into_iter().filter(is_missing);
+    let renamed = member.naming.renamed_items().into_iter().filter(is_missing);
     let mut all: Vec<_> = renamed
         .map(|name| UnknownName {
             may_be_prompt: true,

@@ -98,7 +98,7 @@ impl Catalogue {
         view: &View,
         trace: &Parent,
     ) -> (ListView, bool) {
-        match self.trusted(view) {
+        match self.trusted_view(view) {
             Some(list) => (list, true),
             None => {
                 let Served {
@@ -110,17 +110,17 @@ impl Catalogue {
     }
 
     /// The newest snapshot of this topology, unless the list has probably changed since.
-    pub(crate) fn trusted(&self, view: &View) -> Option<ListView> {
+    pub(crate) fn trusted_view(&self, view: &View) -> Option<ListView> {
         let topology = view.topology();
         let whole = match &self.own {
-            None => self.with(|state| {
+            None => self.with_state(|state| {
                 state
                     .newest_of(topology)
                     .filter(|_| !state.suspect)
                     .cloned()
             }),
             Some(own) => self
-                .newest(topology)
+                .newest_snapshot(topology)
                 .filter(|_| !self.is_outdated(own, topology)),
         };
         whole.map(|whole| ListView::new(whole, view))
@@ -132,18 +132,19 @@ impl Catalogue {
         let is_behind = |state: &State, backend: BackendId| {
             state.parts.get(&backend).is_none_or(Part::is_outdated)
         };
-        own.shared.with(|state| {
+        own.shared.with_state(|state| {
             let mut public = topology.ids().filter(|backend| !private.contains(backend));
             public.any(|backend| is_behind(state, backend))
-        }) || self
-            .with(|state| state.suspect || private.iter().any(|backend| is_behind(state, *backend)))
+        }) || self.with_state(|state| {
+            state.suspect || private.iter().any(|backend| is_behind(state, *backend))
+        })
     }
 
     /// The servers whose parts are the principal's own, after these parts have counted newly
     /// announced changes.
     fn follow(&self, own: &Own, topology: &Topology) -> Vec<BackendId> {
         let private = own.parts(topology);
-        self.with(|state| {
+        self.with_state(|state| {
             private
                 .iter()
                 .for_each(|(backend, announced)| state.part(*backend).follow(*announced));
@@ -152,7 +153,7 @@ impl Catalogue {
     }
 
     pub(super) fn is_private(&self, backend: BackendId) -> bool {
-        self.with(|state| {
+        self.with_state(|state| {
             state
                 .parts
                 .get(&backend)
@@ -162,20 +163,20 @@ impl Catalogue {
 
     /// The newest snapshot of the view's topology as the view shows it, if there is one.
     pub(crate) fn newest_in(&self, view: &View) -> Option<ListView> {
-        self.newest(view.topology())
+        self.newest_snapshot(view.topology())
             .map(|whole| ListView::new(whole, view))
     }
 
     /// The newest snapshot of this topology, if there is one.
-    pub(crate) fn newest(&self, topology: &Arc<Topology>) -> Option<Arc<Snapshot>> {
+    pub(crate) fn newest_snapshot(&self, topology: &Arc<Topology>) -> Option<Arc<Snapshot>> {
         let Some(own) = &self.own else {
-            return self.with(|state| state.newest_of(topology).cloned());
+            return self.with_state(|state| state.newest_of(topology).cloned());
         };
         let private = own.parts(topology);
         if private.is_empty() {
             return own
                 .shared
-                .newest(topology)
+                .newest_snapshot(topology)
                 .filter(|whole| whole.may_be_seen_by(Some(&own.reader)));
         }
         let is_read = |state: &State, backend: BackendId| {
@@ -185,8 +186,8 @@ impl Catalogue {
                 .is_some_and(|part| part.loaded.is_some())
         };
         let is_whole = self
-            .with(|state| private.iter().all(|(backend, _)| is_read(state, *backend)))
-            && own.shared.with(|state| {
+            .with_state(|state| private.iter().all(|(backend, _)| is_read(state, *backend)))
+            && own.shared.with_state(|state| {
                 let mut others = topology
                     .ids()
                     .filter(|backend| !private.iter().any(|(private, _)| private == backend));
@@ -202,7 +203,7 @@ impl Catalogue {
             found.generation() == generation && found.topology() == topology.number()
         };
         let kept_in = |catalogue: &Self| {
-            catalogue.with(|state| {
+            catalogue.with_state(|state| {
                 state
                     .snapshots
                     .iter()
@@ -221,7 +222,8 @@ impl Catalogue {
     pub(crate) async fn recheck(self: &Arc<Self>, view: &View, trace: &Parent) -> Option<ListView> {
         let unknown = UNKNOWN_NAME;
         let is_due = |catalogue: &Self| {
-            catalogue.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown))
+            catalogue
+                .with_state(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown))
         };
         let shared = self.own.as_ref().map(|own| &own.shared);
         let private = self
@@ -236,7 +238,7 @@ impl Catalogue {
             _ => is_due(self),
         };
         // A user may have signed in meanwhile. Until then, reading costs nothing.
-        if !is_any_due && !self.with(|state| state.parts.values().any(Part::wants_sign_in)) {
+        if !is_any_due && !self.with_state(|state| state.parts.values().any(Part::wants_sign_in)) {
             return None;
         }
         let serves = |backend, part: &Part| match view.shows(backend) {
@@ -295,15 +297,15 @@ impl Catalogue {
         original: &str,
         trace: &Parent,
     ) -> Option<Arc<Json>> {
-        let need = self.with(|state| state.part(backend).announced);
+        let need = self.with_state(|state| state.part(backend).announced);
         self.read(topology, backend, need, Wait::Whole, trace).await;
-        self.with(|state| {
+        self.with_state(|state| {
             let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
             let found = snapshot::find_in(&loaded.contribution, self.kind, original)?;
             let member = topology.get(backend)?;
             let is_offered = member.admits(self.kind.policy_kind(), original, &found)
                 && topology
-                    .unreadable(member, self.kind, Some(original), &found)
+                    .unreadable_reason(member, self.kind, Some(original), &found)
                     .is_none();
             is_offered.then(|| Arc::new(found))
         })
@@ -314,7 +316,7 @@ impl Catalogue {
     pub(crate) fn ttl_left(&self, list: &ListView, arrived: Instant) -> Duration {
         let now = Instant::now();
         let is_newest_of = |catalogue: &Self| {
-            catalogue.with(|state| {
+            catalogue.with_state(|state| {
                 state
                     .snapshots
                     .front()
@@ -340,7 +342,7 @@ impl Catalogue {
     /// When a server's part was received, and when it expires.
     fn times_of(&self, backend: BackendId) -> Option<(Instant, Option<Instant>)> {
         let shared = self.own.as_ref().filter(|_| !self.own_is_private(backend));
-        shared.map_or(self, |own| &own.shared).with(|state| {
+        shared.map_or(self, |own| &own.shared).with_state(|state| {
             let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
             Some((loaded.received, loaded.expires))
         })
@@ -396,7 +398,7 @@ impl Catalogue {
         patience: Patience,
         trace: &Parent,
     ) -> bool {
-        let needed: Vec<_> = self.with(|state| {
+        let needed: Vec<_> = self.with_state(|state| {
             let needed = backends.into_iter().filter_map(|backend| {
                 let part = state.part(backend);
                 // A snapshot needs something of each part.

@@ -52,7 +52,7 @@ impl Shown {
             collisions: Vec::new(),
             rewritten: Rewritten::NONE,
             pages: if view.rights().is_some() {
-                Pages::of_some_clients()
+                Pages::for_filtered_list()
             } else {
                 Pages::default()
             },
@@ -152,7 +152,7 @@ fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
                     .unalias(uri)
                     .map_or_else(|| uri.to_owned(), |(_, original)| original)
             };
-            let mut files = places::in_skill(&entry.visible).into_iter();
+            let mut files = places::find_in_skill(&entry.visible).into_iter();
             original.is_some_and(|uri| view.permits_skill(backend, &uri))
                 && files.all(|place| {
                     entry
@@ -246,7 +246,7 @@ impl ListView {
         let shown = match whole
             .endpoints
             .as_ref()
-            .and_then(|endpoints| endpoints.hiding(endpoint))
+            .and_then(|endpoints| endpoints.hiding_position(endpoint))
         {
             Some(position) => Some(Arc::clone(whole.views.get(position)?.get()?)),
             None => None,
@@ -387,7 +387,7 @@ impl ListView {
     }
 
     /// The servers whose lists are missing or incomplete, each with its outcome.
-    pub(crate) fn unlisted(&self) -> Vec<(String, Outcome)> {
+    pub(crate) fn unlisted_servers(&self) -> Vec<(String, Outcome)> {
         let failed = self
             .contributions()
             .filter(|contribution| contribution.outcome != Outcome::Ok);
@@ -397,7 +397,7 @@ impl ListView {
     }
 
     /// The entry as its server listed it.
-    pub fn original(&self, entry: &Entry) -> Option<Json> {
+    pub fn original_entry(&self, entry: &Entry) -> Option<Json> {
         let (kind, original) = (self.whole.kind?, entry.original.as_ref()?.as_str()?);
         let part = self
             .whole
@@ -409,13 +409,13 @@ impl ListView {
 
     /// The entries that are left out because programs could read them differently.
     #[must_use]
-    pub fn unreadable(&self) -> &[UnreadableEntry] {
+    pub fn unreadable_entries(&self) -> &[UnreadableEntry] {
         &self.whole.unreadable
     }
 
     /// The entries that are left out because strict clients would reject the list.
     #[must_use]
-    pub fn invalid(&self) -> &[InvalidEntry] {
+    pub fn invalid_entries(&self) -> &[InvalidEntry] {
         &self.whole.invalid
     }
 
@@ -436,7 +436,7 @@ impl ListView {
     }
 
     /// The extensions that some entries need and a client with these capabilities lacks.
-    pub(crate) fn lacking(&self, capabilities: &Json) -> Vec<Arc<str>> {
+    pub(crate) fn lacking_extensions(&self, capabilities: &Json) -> Vec<Arc<str>> {
         if self.whole.needed.is_empty() {
             return Vec::new();
         }
@@ -483,7 +483,7 @@ impl ListView {
             .shown
             .as_ref()
             .map_or(&self.whole.pages, |shown| &shown.pages);
-        pages.kept_or(&key, end, ttl_left, || {
+        pages.get_or_write(&key, end, ttl_left, || {
             let cursor = next.and_then(|(backend, offset)| next_cursor(backend, offset));
             self.write_page(start..end, &key, ttl_left, cursor)
         })

@@ -94,7 +94,7 @@ impl ListWatcher {
     ) -> ListView {
         self.begin();
         self.catalogues
-            .seen_by(kind, view.reader())
+            .for_reader(kind, view.reader())
             .newest_view(view, trace)
             .await
     }
@@ -109,7 +109,7 @@ impl ListWatcher {
         trace: &Parent,
     ) -> Option<Arc<Json>> {
         self.begin();
-        let tools = self.catalogues.seen_by(ListKind::Tools, view.reader());
+        let tools = self.catalogues.for_reader(ListKind::Tools, view.reader());
         let tool = tools
             .entry_of(view.topology(), backend.id, original, trace)
             .await?;
@@ -123,7 +123,7 @@ impl ListWatcher {
 
     /// Acts on a server's announcement to `session`, or to clients without one. Called for each
     /// listener, but acts once for each notification, except that each listener is told.
-    pub(crate) fn notified(
+    pub(crate) fn handle_notification(
         &self,
         backend: BackendId,
         notification: &Notification,
@@ -140,14 +140,14 @@ impl ListWatcher {
         if let Some(change) = change {
             self.list_changed(change, backend);
         } else if let Some(uri) = notification.updated_uri() {
-            self.reads.changed(backend, &uri);
+            self.reads.note_change(backend, &uri);
         }
     }
 
     /// A sender to the channel of a listener that acts on each announcement of the server first,
     /// then sends what `pass` makes of the message. The reference to the watcher is weak, because
     /// the watcher owns the server that calls the sender.
-    pub(crate) fn noting(
+    pub(crate) fn observe_messages(
         self: &Arc<Self>,
         backend: BackendId,
         session: Option<SessionKey>,
@@ -155,10 +155,10 @@ impl ListWatcher {
         pass: impl Fn(&Arc<Self>, ServerMessage) -> Option<ServerMessage> + Send + Sync + 'static,
     ) -> ServerMessages {
         let watcher = Arc::downgrade(self);
-        messages.mapped(move |message| {
+        messages.with_map(move |message| {
             let watcher = watcher.upgrade()?;
             if let ServerMessage::Notification(notification) = &message {
-                watcher.notified(backend, notification, session);
+                watcher.handle_notification(backend, notification, session);
             }
             pass(&watcher, message)
         })
@@ -215,7 +215,7 @@ impl ListWatcher {
         let mut busy = HashSet::<Part>::new();
         let mut settled: Option<Instant> = None;
         loop {
-            let due = self.announcer.due();
+            let due = self.announcer.next_due();
             tokio::select! {
                 () = self.topology.replaced.notified() => self.listen_to_all(&mut listened),
                 Some(part) = reading.next() => {
@@ -324,7 +324,7 @@ impl ListWatcher {
             let listen = Listen {
                 interest: Lists::ALL.into(),
                 context: CallContext::internal(),
-                messages: self.noting(backend, None, &messages, |_, _| None),
+                messages: self.observe_messages(backend, None, &messages, |_, _| None),
             };
             let after = self.topology().limits.timeout;
             let late = |_| Err(BackendError::Timeout { after, sent: false });

@@ -12,7 +12,7 @@ use crate::uris::{Asked, Opened, Renaming};
 
 impl Gateway {
     /// Puts the client's URIs into a server's answer.
-    pub(super) async fn received(
+    pub(super) async fn translate_answer(
         &self,
         view: &View,
         context: &CallContext,
@@ -35,9 +35,9 @@ impl Gateway {
             return response;
         }
         if let Some(how) = given.opens {
-            self.handed_out.opened(&context.caller, backend, how);
+            self.handed_out.record_opened(&context.caller, backend, how);
         }
-        let places = uri_places::in_response(method, &response);
+        let places = uri_places::find_in_response(method, &response);
         match view.get(backend) {
             Some(backend) if !places.is_empty() => {
                 let renaming = Renaming {
@@ -82,7 +82,7 @@ fn shown_directory(view: &View, backend: BackendId, response: &Response) -> Resp
 /// progress.
 pub(super) fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMessages {
     let view = view.clone();
-    messages.mapped(move |message| {
+    messages.with_map(move |message| {
         let ServerMessage::Notification(notification) = &message else {
             return Some(message);
         };

@@ -25,15 +25,15 @@ impl Gateway {
             let name = name.as_str().unwrap_or_default();
             OWN_TOOLS.iter().any(|own| name.ends_with(own))
         });
-        let Some((name, rules)) = name.zip(operation.view.lean()) else {
+        let Some((name, rules)) = name.zip(operation.view.lean_rules()) else {
             return;
         };
         let context = &operation.request.context;
         let tools = self
             .lists
             .catalogues
-            .seen_by(ListKind::Tools, operation.view.reader());
-        let list = match tools.trusted(&operation.view) {
+            .for_reader(ListKind::Tools, operation.view.reader());
+        let list = match tools.trusted_view(&operation.view) {
             Some(list) => list,
             None => tools.newest_view(&operation.view, &context.trace).await,
         };
@@ -42,7 +42,11 @@ impl Gateway {
             return;
         };
         let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
-        let call = |name: &Json| params.without(&["arguments"]).with_member("name", name);
+        let call = |name: &Json| {
+            params
+                .without_members(&["arguments"])
+                .with_member("name", name)
+        };
         let misfit = find_misfit(&schema, &arguments);
         let is_search = own == OWN_TOOLS[0];
         operation.own = misfit.map(|misfit| OwnCall::Answer(refuse(&misfit)));
@@ -78,7 +82,10 @@ impl Gateway {
             OwnCall::Read(read) => self.answer_read(operation, read).await,
             OwnCall::Answer(response) => response.clone(),
             OwnCall::Find(list, arguments) => {
-                let lean = operation.view.lean().and_then(|rules| list.lean(rules));
+                let lean = operation
+                    .view
+                    .lean_rules()
+                    .and_then(|rules| list.lean(rules));
                 match lean {
                     Some(lean) => find(lean, list, operation, arguments),
                     None => refuse(&(String::new(), "is unknown".to_owned())),
@@ -131,7 +138,7 @@ fn find(lean: &LeanList, list: &ListView, operation: &Operation, arguments: &Jso
         None if query.is_none() => (Vec::new(), 0),
         group => {
             let group = group.and_then(|(_, group)| group);
-            let lacking = list.lacking(&operation.request.context.capabilities);
+            let lacking = list.lacking_extensions(&operation.request.context.capabilities);
             let limit = wanted.clamp(1, most);
             lean.find(list, query.as_deref(), group, limit, |tool| {
                 !tool.needs_any(&lacking)

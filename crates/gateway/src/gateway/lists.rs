@@ -13,7 +13,7 @@ use super::operation::ListedTool;
 use crate::catalogue::{Entry, ListKind, ListView, PageOf, Served, is_starting};
 use crate::cursor::Position;
 use crate::fault;
-use crate::routing::by_prefix;
+use crate::routing::find_by_prefix;
 use crate::tasks::offered;
 use crate::topology::{Filtered, View};
 
@@ -32,9 +32,9 @@ impl Gateway {
         self.lists
             .catalogues
             .declare_extensions(&call.context.capabilities, CLIENT_EXTENSIONS);
-        let catalogue = self.lists.catalogues.seen_by(kind, view.reader());
+        let catalogue = self.lists.catalogues.for_reader(kind, view.reader());
         let (trace, holder) = (&call.context.trace, call.context.caller.holder());
-        let lean = view.lean().filter(|_| kind == ListKind::Tools);
+        let lean = view.lean_rules().filter(|_| kind == ListKind::Tools);
         let cursor = call.param("cursor").filter(|cursor| !cursor.is_null());
         let (
             Served {
@@ -48,7 +48,7 @@ impl Gateway {
                 let mut served = catalogue.current(view, trace).await;
                 served.list = served.list.leaner(lean);
                 catalogue
-                    .expired()
+                    .expired_backends()
                     .into_iter()
                     .for_each(|backend| self.lists.read_again(kind.change(), backend));
                 (served, 0)
@@ -90,7 +90,7 @@ impl Gateway {
             ListKind::Tools => offered::backends_that_take_tasks(view, &call.context),
             _ => Vec::new(),
         };
-        trace.rewritten(list.rewritten());
+        trace.record_rewriting(list.rewritten());
         let next_cursor = |backend: &str, offset| {
             let (kind, generation) = (kind.index(), list.generation());
             self.seal.seal(
@@ -109,7 +109,7 @@ impl Gateway {
             ttl_left,
             holder,
             taking_tasks,
-            lacking: list.lacking(&call.context.capabilities),
+            lacking: list.lacking_extensions(&call.context.capabilities),
         };
         let page = list.page(page, next_cursor);
         Ok(match view.topology().backends() {
@@ -129,9 +129,9 @@ impl Gateway {
 
     /// The merged list as clients at the endpoint get it. Only servers whose list may have changed
     /// without an announcement are asked.
-    pub async fn listed(&self, kind: ListKind, endpoint: &Endpoint) -> ListView {
+    pub async fn current_list(&self, kind: ListKind, endpoint: &Endpoint) -> ListView {
         let view = self.view(endpoint);
-        if view.transparent().is_none() {
+        if view.transparent_server().is_none() {
             self.lists.begin();
         }
         self.lists
@@ -144,18 +144,18 @@ impl Gateway {
 
     /// The tool that clients know as `name`, if the newest list is trusted and has it.
     pub(super) fn trusted_tool(&self, view: &View, name: &str) -> Option<ListedTool> {
-        if view.transparent().is_none() {
+        if view.transparent_server().is_none() {
             self.lists.begin();
         }
         let tools = self
             .lists
             .catalogues
-            .seen_by(ListKind::Tools, view.reader())
-            .trusted(view)?;
+            .for_reader(ListKind::Tools, view.reader())
+            .trusted_view(view)?;
         tools
             .find(name)
             .or_else(|| only_bare(view, &tools, name))
-            .and_then(listed)
+            .and_then(to_listed_tool)
     }
 
     /// The tool that clients know as `name`, after reading lists.
@@ -168,16 +168,16 @@ impl Gateway {
         let tools = self
             .lists
             .catalogues
-            .seen_by(ListKind::Tools, view.reader());
+            .for_reader(ListKind::Tools, view.reader());
         let from_all = async {
             let known = tools.newest_view(view, trace).await;
             if let Some(tool) = known.find(name) {
-                return listed(tool);
+                return to_listed_tool(tool);
             }
             let fresh = tools.recheck(view, trace).await?;
-            fresh.find(name).and_then(listed)
+            fresh.find(name).and_then(to_listed_tool)
         };
-        match by_prefix(view, name) {
+        match find_by_prefix(view, name) {
             // Slow servers must not delay a call of this server's tool.
             Some((backend, original)) if backend.permits_tool(original) => {
                 let mut from_one = pin!(self.lists.tool_of(view, backend, original, trace));
@@ -204,7 +204,7 @@ impl Gateway {
     }
 }
 
-fn listed(tool: &Entry) -> Option<ListedTool> {
+fn to_listed_tool(tool: &Entry) -> Option<ListedTool> {
     Some(ListedTool {
         backend: tool.backend,
         original: tool.original.clone()?,
@@ -215,6 +215,8 @@ fn listed(tool: &Entry) -> Option<ListedTool> {
 /// The only tool with the original name `name`. `None` if the name has a prefix.
 fn only_bare<'a>(view: &View, tools: &'a ListView, name: &str) -> Option<&'a Entry> {
     let mut all = tools.find_bare(name);
-    let only = all.next().filter(|_| by_prefix(view, name).is_none())?;
+    let only = all
+        .next()
+        .filter(|_| find_by_prefix(view, name).is_none())?;
     all.next().is_none().then_some(only)
 }

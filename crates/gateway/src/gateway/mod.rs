@@ -184,8 +184,8 @@ impl Gateway {
         let tools = self
             .lists
             .catalogues
-            .seen_by(ListKind::Tools, view.reader());
-        let Some(known) = tools.newest(&self.topology.load()) else {
+            .for_reader(ListKind::Tools, view.reader());
+        let Some(known) = tools.newest_snapshot(&self.topology.load()) else {
             return;
         };
         if response
@@ -255,7 +255,7 @@ impl Gateway {
                 self.note_unreached(view, &call.context, &call.method, call.params.as_ref());
                 Err(error.clone())
             }
-            None => self.unnamed(view, call).await,
+            None => self.answer_unnamed(view, call).await,
         }
     }
 
@@ -273,7 +273,7 @@ impl Gateway {
             call.method.clone(),
             call.params.clone(),
         );
-        let (backend, response) = self.first_that_has(view, &uri, call).await?;
+        let (backend, response) = self.find_resource(view, &uri, call).await?;
         let opens = uris::is_app(&uri).then_some(Opened::ByRead);
         let asked = Some(Asked {
             original: uri.clone(),
@@ -291,7 +291,7 @@ impl Gateway {
             }))));
         }
         Ok(self
-            .received(
+            .translate_answer(
                 view,
                 &context,
                 backend,
@@ -311,7 +311,7 @@ impl Gateway {
             opens,
             rewritten,
         } = routed;
-        call.context.trace.rewritten(rewritten);
+        call.context.trace.record_rewriting(rewritten);
         let call = Call {
             params: Some(params),
             ..call
@@ -324,7 +324,7 @@ impl Gateway {
         };
         let response = answer.map_err(|error| view.no_answer(backend, &error))?;
         Ok(self
-            .received(
+            .translate_answer(
                 view,
                 &context,
                 backend,
@@ -385,10 +385,10 @@ impl Gateway {
             messages,
         };
         let guarded = view
-            .transparent()
+            .transparent_server()
             .filter(|only| Tasks::guard(&call.context, &call.method, only))
             .map(|only| only.id);
-        let answer = match view.transparent() {
+        let answer = match view.transparent_server() {
             Some(only) if guarded.is_none() || !Tasks::are_concerned(&call.method) => {
                 self.pass(view, only, call).await
             }
@@ -406,7 +406,7 @@ impl Gateway {
             _ => guarded,
         };
         if let (Ok(response), Some(backend)) = (&answer, answered)
-            && let Some(task) = tasks::created_by(response)
+            && let Some(task) = tasks::created_task(response)
         {
             let made_by = operation
                 .policy_subject()
@@ -419,7 +419,7 @@ impl Gateway {
             .await;
         }
         let answer = answer.unwrap_or_else(|error| {
-            Response::from_error(&fault::as_client_is_told(
+            Response::from_error(&fault::adapt_to_client(
                 error,
                 &request.context.capabilities,
             ))
@@ -547,10 +547,9 @@ fn note_target(context: &CallContext, method: &Method, params: Option<&Json>, ba
 /// and the endpoint has no instructions of its own.
 async fn describe(view: &View, only: &Member, client: &CallContext) -> Result<Response, RpcError> {
     match only.client.describe(client).await {
-        Ok(description) if view.transparent().is_some() => Ok(Response::from_result(&as_shown(
-            view,
-            description.json().clone(),
-        ))),
+        Ok(description) if view.transparent_server().is_some() => Ok(Response::from_result(
+            &as_shown(view, description.json().clone()),
+        )),
         Ok(description) => Ok(Response::from_result(&as_shown(
             view,
             describe_only(only, description),

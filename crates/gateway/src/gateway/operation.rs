@@ -17,7 +17,7 @@ use crate::approvals::CallToApprove;
 use crate::catalogue::{ListKind, ListView};
 use crate::fault;
 use crate::results::KeptRead;
-use crate::routing::{Target, by_prefix};
+use crate::routing::{Target, find_by_prefix};
 use crate::topology::{BackendId, View};
 
 /// The name of the policy's gate in errors, spans and the audit log.
@@ -118,7 +118,7 @@ impl Gateway {
             own: None,
             is_indirect: false,
         };
-        if operation.request.method == Method::CallTool && operation.view.lean().is_some() {
+        if operation.request.method == Method::CallTool && operation.view.lean_rules().is_some() {
             // Boxed: most endpoints have no lean list.
             Box::pin(self.resolve_own_tool(&mut operation)).await;
         }
@@ -136,7 +136,7 @@ impl Gateway {
         // The server may have its own bounds for results.
         let is_server_needed = has_results && operation.view.results(None).is_none();
         // Lean lists leave tools out, whose names still belong in metrics.
-        let needs_tool = needs_tool || is_server_needed || operation.view.lean().is_some();
+        let needs_tool = needs_tool || is_server_needed || operation.view.lean_rules().is_some();
         if needs_tool && operation.request.method == Method::CallTool {
             self.find_tool(&mut operation).await;
         }
@@ -147,7 +147,7 @@ impl Gateway {
         let permits_all = operation.view.all_rights().is_some();
         let is_noted = operation.request.context.noted.is_some();
         if (permits_all || is_noted)
-            && operation.view.transparent().is_none()
+            && operation.view.transparent_server().is_none()
             && operation.target.is_none()
         {
             let lookup = self.lookup(&operation.view, &operation.request.context);
@@ -175,7 +175,7 @@ impl Gateway {
             params,
             context,
         } = &operation.request;
-        let sent = operation.sent();
+        let sent = operation.sent_request();
         match sent.and_then(|(backend, params)| Some((operation.view.get(backend)?, params))) {
             Some((member, params)) => note_target(context, method, params, member),
             None if operation.is_refused() => {
@@ -198,10 +198,10 @@ impl Gateway {
             return;
         };
         let everything = View::everything_for(view.topology(), view.reader());
-        let listed = self.listed_as(&everything, kind, &name);
-        let is_hidden = listed.is_some() && self.listed_as(view, kind, &name).is_none();
+        let listed = self.find_entry_owner(&everything, kind, &name);
+        let is_hidden = listed.is_some() && self.find_entry_owner(view, kind, &name).is_none();
         let prefixed = || {
-            let (member, original) = by_prefix(&everything, &name)?;
+            let (member, original) = find_by_prefix(&everything, &name)?;
             Some((member.id, original.to_owned()))
         };
         let aliased = || {
@@ -210,7 +210,7 @@ impl Gateway {
         };
         let only = || {
             let only = everything.only_server()?;
-            Some((only.id, only.naming.original(&name)?.to_owned()))
+            Some((only.id, only.naming.original_name(&name)?.to_owned()))
         };
         let list = self.newest_list(&everything, kind);
         let whole = list.as_ref().map(ListView::whole);
@@ -242,7 +242,12 @@ impl Gateway {
 
     /// The server of an entry that clients know by this name or URI, and the server's own name for
     /// it, by the newest list.
-    fn listed_as(&self, view: &View, kind: PolicyKind, name: &str) -> Option<(BackendId, String)> {
+    fn find_entry_owner(
+        &self,
+        view: &View,
+        kind: PolicyKind,
+        name: &str,
+    ) -> Option<(BackendId, String)> {
         let list = self.newest_list(view, kind)?;
         let entry = list.find(name).or_else(|| list.find_bare(name).next())?;
         Some((entry.backend, entry.own_name()?))
@@ -257,7 +262,7 @@ impl Gateway {
             PolicyKind::Resource | PolicyKind::Template => ListKind::Resources,
             PolicyKind::Method | PolicyKind::Server => return None,
         };
-        let catalogue = self.lists.catalogues.seen_by(list, view.reader());
+        let catalogue = self.lists.catalogues.for_reader(list, view.reader());
         catalogue.newest_in(view)
     }
 
@@ -282,7 +287,7 @@ impl Gateway {
         let routed = match target.as_deref() {
             Some(Ok(Target::One(routed))) => routed,
             Some(Err(_)) => {
-                *verdict = self.hidden(view, request, action);
+                *verdict = self.hidden_verdict(view, request, action);
                 note_verdict(&request.context, verdict.as_ref());
                 return;
             }
@@ -309,7 +314,7 @@ impl Gateway {
             .and_then(|params| find_item(&request.method, params));
         let (_, visible) = visible.unwrap_or((kind, String::new()));
         let refused = refusal(kind, &visible, &decided);
-        *verdict = Some(decided.unwrap_or_else(|_| Verdict::of_nothing(PolicyOutcome::Denied)));
+        *verdict = Some(decided.unwrap_or_else(|_| Verdict::without_policy(PolicyOutcome::Denied)));
         note_verdict(&request.context, verdict.as_ref());
         if let Some(error) = refused {
             *target = Some(Box::new(Err(error)));
@@ -317,7 +322,12 @@ impl Gateway {
     }
 
     /// The verdict about an entry that is hidden from the client, if a list has it.
-    fn hidden(&self, view: &View, request: &Unresolved, action: PolicyAction) -> Option<Verdict> {
+    fn hidden_verdict(
+        &self,
+        view: &View,
+        request: &Unresolved,
+        action: PolicyAction,
+    ) -> Option<Verdict> {
         let (kind, name) = find_item(&request.method, request.params.as_ref()?)?;
         let everything = view.without_policy();
         let list = self.newest_list(&everything, kind)?;
@@ -357,7 +367,7 @@ impl Gateway {
                 None => Box::pin(self.read_tool(view, &name, &request.context.trace)).await,
             };
         }
-        if view.transparent().is_some() {
+        if view.transparent_server().is_some() {
             return;
         }
         let lookup = self.lookup(view, &request.context);
@@ -421,7 +431,7 @@ fn refusal(
         Ok(Verdict {
             outcome: PolicyOutcome::Denied,
             ..
-        }) => Some(fault::not_permitted(kind, visible).of_gate(POLICY)),
+        }) => Some(fault::not_permitted(kind, visible).with_gate(POLICY)),
         Ok(Verdict {
             outcome: PolicyOutcome::Hidden,
             ..
@@ -430,7 +440,7 @@ fn refusal(
             PolicyKind::Prompt => fault::unknown_name("prompt", visible, &[]),
             _ => fault::unknown_resource(visible),
         }),
-        Err(ambiguous) => Some(fault::invalid_params(ambiguous.to_string()).of_gate(POLICY)),
+        Err(ambiguous) => Some(fault::invalid_params(ambiguous.to_string()).with_gate(POLICY)),
     }
 }
 
@@ -496,7 +506,7 @@ impl Operation {
     fn verdict_on_all(&self) -> Option<Verdict> {
         let backend = match self.view.topology().backends() {
             [only] => only.id,
-            _ => self.sent()?.0,
+            _ => self.sent_request()?.0,
         };
         let (kind, _) = find_item(&self.request.method, self.request.params.as_ref()?)?;
         // All items of the server have the same verdict.
@@ -511,12 +521,14 @@ impl Operation {
     }
 
     /// The server of a call, and the parameters that it gets.
-    pub(super) fn sent(&self) -> Option<(BackendId, Option<&Json>)> {
-        Some(match (self.view.transparent(), self.target.as_deref()) {
-            (Some(only), _) => (only.id, self.request.params.as_ref()),
-            (None, Some(Ok(Target::One(routed)))) => (routed.backend, Some(&routed.params)),
-            _ => return None,
-        })
+    pub(super) fn sent_request(&self) -> Option<(BackendId, Option<&Json>)> {
+        Some(
+            match (self.view.transparent_server(), self.target.as_deref()) {
+                (Some(only), _) => (only.id, self.request.params.as_ref()),
+                (None, Some(Ok(Target::One(routed)))) => (routed.backend, Some(&routed.params)),
+                _ => return None,
+            },
+        )
     }
 }
 
@@ -531,7 +543,7 @@ impl Decidable for Operation {
 
     fn tool(&self) -> Option<Item<'_>> {
         let listed = self.listed.as_ref()?;
-        let (backend, params) = self.sent()?;
+        let (backend, params) = self.sent_request()?;
         let name = params.and_then(|params| params.get("name"));
         let original = listed.original.as_str()?;
         let is_listed =
@@ -543,7 +555,8 @@ impl Decidable for Operation {
     }
 
     fn server(&self) -> Option<&str> {
-        self.sent().map(|(backend, _)| self.view.name(backend))
+        self.sent_request()
+            .map(|(backend, _)| self.view.name(backend))
     }
 
     fn is_indirect(&self) -> bool {
@@ -577,7 +590,7 @@ impl Decidable for Operation {
 
 /// The members of a call's `params` that a server gets and an approver would not see: all but the
 /// name, the arguments, the members of later rounds, and the keys of `_meta` that Fanlight replaces.
-fn more(params: &Json) -> Option<Json> {
+fn further_members(params: &Json) -> Option<Json> {
     const APART: [&str; 5] = ["name", "arguments", "_meta", INPUT_RESPONSES, REQUEST_STATE];
     let meta = params.get("_meta").filter(Json::is_object).map(|meta| {
         rewrite_object(
@@ -587,7 +600,7 @@ fn more(params: &Json) -> Option<Json> {
         )
     });
     let meta = meta.filter(|meta| meta.has_members());
-    let mut more = params.without(&APART);
+    let mut more = params.without_members(&APART);
     if let Some(meta) = meta {
         more = more.with_member("_meta", &meta);
     }
@@ -604,7 +617,7 @@ fn is_trace(meta: &Json, member: &Member) -> bool {
 impl Operation {
     /// The listed tool of a call at an endpoint with lean lists, by the client's name.
     pub fn lean_tool(&self) -> Option<Cow<'_, str>> {
-        let is_lean = self.view.lean().is_some() && self.request.method == Method::CallTool;
+        let is_lean = self.view.lean_rules().is_some() && self.request.method == Method::CallTool;
         let is_listed = self.listed.is_some() || self.own.is_some();
         self.shown_name().filter(|_| is_lean && is_listed)
     }
@@ -627,7 +640,7 @@ impl Operation {
 
     /// Whether the request is certain to get an error without reaching a server.
     pub fn is_refused(&self) -> bool {
-        self.view.transparent().is_none() && matches!(self.target.as_deref(), Some(Err(_)))
+        self.view.transparent_server().is_none() && matches!(self.target.as_deref(), Some(Err(_)))
     }
 
     /// The approver of the call, the operator's text for the question, and the call; `None` if it
@@ -636,7 +649,7 @@ impl Operation {
         if self.request.method != Method::CallTool || self.own.is_some() {
             return None;
         }
-        let member = self.view.get(self.sent()?.0)?;
+        let member = self.view.get(self.sent_request()?.0)?;
         let configured = if member.has_approvals() {
             member.approval(self.tool().as_ref().map(|tool| &*tool.name))
         } else {
@@ -662,7 +675,7 @@ impl Operation {
     /// The call as somebody has to approve it under the rule `rules`; `None` if its server is
     /// unknown.
     pub fn to_approve(&self, rules: u64) -> Option<CallToApprove> {
-        let (backend, params) = self.sent()?;
+        let (backend, params) = self.sent_request()?;
         let caller = &self.request.context.caller;
         // A name that cannot be read needs approval too, because only the server knows its meaning.
         let name = params.and_then(|params| params.text_at("name"));
@@ -674,14 +687,14 @@ impl Operation {
             tool: name.unwrap_or_default().into(),
             arguments: params.and_then(arguments),
             own: self.request.params.as_ref().and_then(arguments),
-            more: params.and_then(more),
+            more: params.and_then(further_members),
             rules,
         })
     }
 
     /// The arguments of a call as the server gets them, if they are known.
     pub fn sent_arguments(&self) -> Option<Json> {
-        let sent = self.sent().and_then(|(_, params)| params);
+        let sent = self.sent_request().and_then(|(_, params)| params);
         sent.or(self.request.params.as_ref())?.get("arguments")
     }
 
@@ -689,7 +702,7 @@ impl Operation {
     /// concerned.
     pub fn policy_subject(&self) -> Option<PolicySubject> {
         self.view.rights().or(self.view.all_rights())?;
-        let (backend, sent) = self.sent()?;
+        let (backend, sent) = self.sent_request()?;
         let (method, params) = (&self.request.method, self.request.params.as_ref());
         let (kind, name) = find_item(method, sent?)?;
         let (_, visible) = params

@@ -30,7 +30,7 @@ impl Gateway {
         policy: Option<Arc<dyn Policy>>,
     ) {
         let old = self.topology.load();
-        let new = Topology::replacing(&old, backends, naming, lists, endpoints, policy);
+        let new = Topology::replace(&old, backends, naming, lists, endpoints, policy);
         let has_same_canaries = new.has_canaries_of(&old);
         let shows_all_the_same = new.has_policy_of(&old) && has_same_canaries;
         if new.number() == old.number() {
@@ -49,7 +49,7 @@ impl Gateway {
         let lists = Arc::clone(&self.lists);
         self.lists.spawn(async move {
             let changes = lists.catalogues.replaced(&new, shows_all_the_same).await;
-            lists.announcer.replaced(&changes);
+            lists.announcer.announce_replacement(&changes);
         });
     }
 

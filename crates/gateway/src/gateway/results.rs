@@ -44,7 +44,7 @@ impl Operation {
                 core: Arc::clone(core),
                 view: self.view.clone(),
                 request: self.request.clone(),
-                backend: self.sent().map(|(backend, _)| backend),
+                backend: self.sent_request().map(|(backend, _)| backend),
                 made_by: self.policy_subject().map(tasks::reduce),
             })
         })
@@ -138,8 +138,8 @@ impl Shortening {
         {
             return response;
         }
-        context.trace.shortened(what);
-        response.shortened(&short)
+        context.trace.record_shortening(what);
+        response.with_shorter_result(&short)
     }
 
     /// Whether the called tool has an output schema; of a task, whether any tool may have one.
@@ -179,8 +179,8 @@ impl Gateway {
         let tools = self
             .lists
             .catalogues
-            .seen_by(ListKind::Tools, view.reader());
-        match tools.trusted(view) {
+            .for_reader(ListKind::Tools, view.reader());
+        match tools.trusted_view(view) {
             Some(list) => list,
             None => tools.newest_view(view, trace).await,
         }
@@ -210,13 +210,13 @@ impl Gateway {
             let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
             (
                 self.called(&operation.view, &arguments),
-                params.without(&["arguments"]),
+                params.without_members(&["arguments"]),
             )
         } else {
             let Some(rest) = kept_result(&subject) else {
                 return;
             };
-            let shown = params.without(&["ref"]);
+            let shown = params.without_members(&["ref"]);
             let shown = shown.with_member("uri", &Json::string(KEPT_RESULT));
             let own = match PartUri::parse(rest) {
                 _ if *method != Method::ReadResource => {
@@ -364,7 +364,7 @@ impl Gateway {
         let is = |value: Option<Value<'_>>, kind| value.is_some_and(|it| it.kind() == kind);
         let place = list
             .place("tools")
-            .filter(|at| is(list.at(at.clone()), Kind::Array))?;
+            .filter(|at| is(list.value_at(at.clone()), Kind::Array))?;
         if is(list.peek("nextCursor"), Kind::String) {
             return None;
         }
@@ -372,7 +372,7 @@ impl Gateway {
         let catalogue = self
             .lists
             .catalogues
-            .seen_by(ListKind::Tools, view.reader());
+            .for_reader(ListKind::Tools, view.reader());
         let known = catalogue.newest_in(view).unwrap_or_default();
         let mut name = own_name(&known, READ_RESULT);
         while tools.items().any(|tool| tool.says("name", &name)) {

@@ -20,7 +20,11 @@ use crate::{extensions, fault};
 
 impl Gateway {
     /// Answers requests that name neither a list nor an entry of one.
-    pub(super) async fn unnamed(&self, view: &View, call: Call) -> Result<Response, RpcError> {
+    pub(super) async fn answer_unnamed(
+        &self,
+        view: &View,
+        call: Call,
+    ) -> Result<Response, RpcError> {
         let whole = view.topology().backends();
         match (&call.method, whole, view.only_server()) {
             (Method::Discover, [only], _) if view.shows(only.id) => {
@@ -45,17 +49,21 @@ impl Gateway {
                 };
                 sent(&context, &method, None, view.get(backend));
                 Ok(self
-                    .received(view, &context, backend, &method, response, Given::default())
+                    .translate_answer(view, &context, backend, &method, response, Given::default())
                     .await)
             }
             (Method::SetLogLevel, ..) => send_to_all_with(view, "logging", &call).await,
-            _ => self.unknown(view, call).await,
+            _ => self.forward_unknown(view, call).await,
         }
     }
 
     /// Sends a method that Fanlight does not know to the server that owns a name in its parameters.
     /// Without such a name, tries the servers that may have the method, until one does.
-    pub(super) async fn unknown(&self, view: &View, call: Call) -> Result<Response, RpcError> {
+    pub(super) async fn forward_unknown(
+        &self,
+        view: &View,
+        call: Call,
+    ) -> Result<Response, RpcError> {
         let unknown = fault::unknown_method(call.method.as_str());
         let Method::Other(method) = &call.method else {
             return Err(unknown);
@@ -102,11 +110,11 @@ impl Gateway {
             .filter(|backend| takes(backend))
             .map(|backend| backend.id);
         let described = join_all(taking.map(async |backend| {
-            let capabilities = view.briefly(view.capabilities(backend)).await.ok()?;
+            let capabilities = view.wait_briefly(view.capabilities(backend)).await.ok()?;
             Some((backend, capabilities))
         }));
         let described: Vec<_> = described.await.into_iter().flatten().collect();
-        for backend in extensions::that_may_have(method, &described) {
+        for backend in extensions::find_candidates(method, &described) {
             let response = view.send(backend, call.clone()).await?;
             // A method that the server does not know certainly did not run.
             if response.error_code() != Some(code::METHOD_NOT_FOUND) {
@@ -127,7 +135,7 @@ impl Gateway {
         backend: BackendId,
         response: &Response,
     ) {
-        if let Some(task) = tasks::created_by(response) {
+        if let Some(task) = tasks::created_task(response) {
             self.tasks.note(view, context, backend, &task, None).await;
         }
     }
@@ -135,7 +143,7 @@ impl Gateway {
     /// Asks servers in turn for a resource that none of them lists. The first result counts.
     /// Without a result the resource is not found, unless a server could not be asked. A server
     /// that is slower than a list may be is still waited for, but the next one is asked meanwhile.
-    pub(super) async fn first_that_has(
+    pub(super) async fn find_resource(
         &self,
         view: &View,
         uri: &str,
@@ -192,7 +200,10 @@ impl Gateway {
         {
             return None;
         }
-        let capabilities = view.briefly(view.capabilities(backend.id)).await.ok()?;
+        let capabilities = view
+            .wait_briefly(view.capabilities(backend.id))
+            .await
+            .ok()?;
         let is_capable = match call.method {
             Method::GetSkill => ListKind::Skills.is_offered_by(&capabilities),
             Method::ReadDirectory => extensions::reads_directories(&capabilities),
@@ -231,7 +242,7 @@ pub(super) async fn send_to_all_with(
         .filter(|backend| permits_unlisted(view, call, *backend));
     let answers = join_all(asked.map(|backend| async move {
         if view.has_capability(backend, capability).await {
-            let answer = view.briefly(view.request(backend, call.clone())).await;
+            let answer = view.wait_briefly(view.request(backend, call.clone())).await;
             Some(answer.map_err(|error| view.no_answer(backend, &error)))
         } else {
             None

@@ -255,7 +255,7 @@ impl Lock {
 
     /// The text of the lock file.
     #[must_use]
-    pub fn written(&self) -> String {
+    pub fn to_text(&self) -> String {
         serde_json::to_string_pretty(self)
             .map(|text| text + "\n")
             .unwrap_or_default()

@@ -96,7 +96,7 @@ fn file_has_what_was_pinned_and_no_other_text() {
         &key("t"),
         &definition(&json!({ "name": "t", "b": 1, "a": 2, "_meta": { "time": 1 } })),
     );
-    let text = lock.written();
+    let text = lock.to_text();
     assert!(!text.contains("_meta"));
     let read = Lock::parse(&text).unwrap();
     assert_eq!(read, lock);
@@ -141,7 +141,7 @@ fn numbers_and_pages_are_pinned_as_they_are_written() {
     for (at, one) in all.iter().enumerate() {
         let mut lock = Lock::default();
         lock.pin(&key("t"), one);
-        let text = lock.written();
+        let text = lock.to_text();
         let read = Lock::parse(&text).unwrap();
         let pinned = &read.get("s", LockedKind::Tools, "t").unwrap().definition;
         for (other, now) in all.iter().enumerate() {
@@ -170,7 +170,7 @@ fn definition_that_programs_read_differently_has_no_form() {
     let deep = format!(r#"{{"x":{}{}}}"#, "[".repeat(98), "]".repeat(98));
     let mut lock = Lock::default();
     lock.pin(&key("t"), &Definition::parse(&json_of(&deep)).unwrap());
-    assert_eq!(Lock::parse(&lock.written()).unwrap(), lock);
+    assert_eq!(Lock::parse(&lock.to_text()).unwrap(), lock);
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Reads {
 
     /// Acts on a server's announcement that a resource has changed; `uri` is the server's own name
     /// for it.
-    pub(crate) fn changed(&self, backend: BackendId, uri: &str) {
+    pub(crate) fn note_change(&self, backend: BackendId, uri: &str) {
         self.count_change(backend);
         self.kept.iter().for_each(|kept| kept.remove(backend, uri));
     }
@@ -173,7 +173,7 @@ impl Reads {
         personal: CancellationToken,
     ) -> Result<Response, BackendError> {
         let sent = personal.clone();
-        call.messages = call.messages.mapped(move |message| {
+        call.messages = call.messages.with_map(move |message| {
             if matches!(
                 message,
                 ServerMessage::Request(_) | ServerMessage::Refused(_)
@@ -280,10 +280,10 @@ fn without_hop(params: &Json, own: &Json) -> Json {
     if meta::PER_HOP.iter().all(|key| own.get(key).is_none()) {
         return params.clone();
     }
-    let rest = own.without(&meta::PER_HOP);
+    let rest = own.without_members(&meta::PER_HOP);
     match rest.members().next() {
         Some(_) => params.with_member("_meta", &rest),
-        None => params.without(&["_meta"]),
+        None => params.without_members(&["_meta"]),
     }
 }
 

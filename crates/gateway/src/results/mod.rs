@@ -149,7 +149,8 @@ impl KeptResults {
 
     /// A handle for a new result of this caller.
     pub(crate) fn handle(&self, caller: &Caller) -> Option<String> {
-        self.handles.fresh(HandleKind::Result, caller.holder())
+        self.handles
+            .random_handle(HandleKind::Result, caller.holder())
     }
 
     /// The run of the process that keeps the result with this handle.

@@ -185,7 +185,7 @@ impl Cut<'_> {
              resources/read: {uri} (parts: ?bytes=0-9999, ?lines=1-200, ?pointer=/a/0). Kept until {until} at most.\n{shape}]",
             head.len()
         );
-        let stands_in = block.without(&["type", "text", "data", "mimeType", "resource"]);
+        let stands_in = block.without_members(&["type", "text", "data", "mimeType", "resource"]);
         let stands_in = stands_in.with_member("type", &Json::string("text"));
         new.push(stands_in.with_member("text", &Json::string(&note)));
         let mut link = ObjectBuilder::new();

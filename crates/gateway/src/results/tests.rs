@@ -96,7 +96,7 @@ async fn result_belongs_to_its_principal_or_session_until_its_time() {
         .await
         .unwrap();
     assert!(results.find(&handle, &ann()).is_some());
-    let elsewhere = Holder::new(ann().principal().clone(), Endpoint::at("/other"));
+    let elsewhere = Holder::new(ann().principal().clone(), Endpoint::from_path("/other"));
     let bob = Principal::new("issuer", "bob").into();
     for other in [elsewhere, bob, Principal::anonymous().into()] {
         assert!(results.find(&handle, &Caller::request_of(other)).is_none());

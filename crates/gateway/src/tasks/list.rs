@@ -11,7 +11,7 @@ use fanlight_protocol::{Response, RpcError};
 use futures_util::future::join_all;
 
 use super::Tasks;
-use crate::catalogue::{answered, cut_off};
+use crate::catalogue::{answer_reason, cut_off};
 use crate::cursor::{CursorSeal, TasksPosition};
 use crate::fault;
 use crate::merge::{self, Contribution, Except, Merged};
@@ -61,7 +61,7 @@ impl Tasks {
                 })?;
             page.any = true;
             // A server that is no longer configured has no tasks, and neither has any after it.
-            backends = view.beginning_with(&position.backend).collect();
+            backends = view.backends_from(&position.backend).collect();
             if !backends.is_empty() {
                 let backend = backends.remove(0);
                 let part =
@@ -109,11 +109,11 @@ async fn part_of(view: &View, backend: &Member, params: Json, call: &Call) -> Pa
         };
         backend.client.request(call).await.map(Some)
     };
-    match view.briefly(asked).await {
+    match view.wait_briefly(asked).await {
         Ok(None) => Part::Nothing,
         Ok(Some(response)) => match response.result() {
             Some(result) => Part::Page(result),
-            None => Part::Failed(Outcome::Error, answered(&response.body())),
+            None => Part::Failed(Outcome::Error, answer_reason(&response.body())),
         },
         Err(error) => Part::Failed(error.outcome(), error.for_clients().to_string()),
     }
@@ -222,6 +222,6 @@ fn params_at(call: &Call, cursor: Option<&Json>) -> Json {
     let params = call.params.clone().unwrap_or_else(Json::empty_object);
     match cursor {
         Some(cursor) => params.with_member(CURSOR, cursor),
-        None => params.without(&[CURSOR]),
+        None => params.without_members(&[CURSOR]),
     }
 }

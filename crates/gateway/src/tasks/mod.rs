@@ -464,7 +464,7 @@ impl Tasks {
             .map(async |backend| {
                 (
                     backend,
-                    view.briefly(state_of(view, backend, task, call.clone()))
+                    view.wait_briefly(state_of(view, backend, task, call.clone()))
                         .await,
                 )
             })
@@ -532,12 +532,12 @@ fn task_id(params: Option<&Json>) -> Result<String, RpcError> {
 }
 
 /// The task that an answer to any request creates, in either dialect.
-pub(crate) fn created_by(response: &Response) -> Option<Json> {
-    response.result().as_ref().and_then(created)
+pub(crate) fn created_task(response: &Response) -> Option<Json> {
+    response.result().as_ref().and_then(find_created)
 }
 
 /// The task that the result of such an answer creates.
-fn created(result: &Json) -> Option<Json> {
+fn find_created(result: &Json) -> Option<Json> {
     // Almost no result creates one. A short result is searched for the word, which an escape could
     // hide. In a long one it is faster to find the members, which skips their values.
     const SHORT: usize = 1 << 10;
@@ -563,7 +563,7 @@ mod tests {
     #[test]
     fn created_task_is_found_in_either_dialect() {
         let id = |text: &'static str| {
-            created(&Json::literal(text)).map(|task| task.get("taskId").unwrap().to_string())
+            find_created(&Json::literal(text)).map(|task| task.get("taskId").unwrap().to_string())
         };
         assert_eq!(
             id(r#"{"task":{"taskId":"a","ttl":1}}"#).as_deref(),
@@ -583,7 +583,7 @@ mod tests {
             r#"{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"f"}}}"#,
             r#"{"task":"taskId"}"#,
         ] {
-            assert!(created(&Json::literal(no)).is_none(), "{no}");
+            assert!(find_created(&Json::literal(no)).is_none(), "{no}");
         }
     }
 
@@ -594,7 +594,7 @@ mod tests {
                 r#"{{"content":[{{"text":"{} taskId"}}],{members}}}"#,
                 "x".repeat(4 << 10)
             );
-            created(&Json::parse(text.into(), 8).unwrap())
+            find_created(&Json::parse(text.into(), 8).unwrap())
                 .map(|task| task.get("taskId").unwrap().to_string())
         };
         assert_eq!(long(r#""task":{"taskId":"a"}"#).as_deref(), Some("\"a\""));

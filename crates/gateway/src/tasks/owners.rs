@@ -403,7 +403,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn owner_is_forgotten_after_its_time() {
-        let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
+        let (owners, backend) = (MemoryOwners::new(10), BackendId::generate());
         learn(&owners, key("t"), backend, GRACE, Evidence::Created);
         tokio::time::advance(GRACE - Duration::from_millis(1)).await;
         assert_eq!(found(&owners, "t"), Some(backend));
@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn owner_that_made_the_task_replaces_one_that_was_seen() {
         let owners = MemoryOwners::new(10);
-        let [one, two] = [BackendId::fresh(), BackendId::fresh()];
+        let [one, two] = [BackendId::generate(), BackendId::generate()];
         learn(&owners, key("t"), one, ENDLESS, Evidence::Seen);
         learn(&owners, key("t"), two, ENDLESS, Evidence::Seen);
         assert_eq!(
@@ -442,7 +442,7 @@ mod tests {
             definition: None,
             arguments: Some(Json::parse(arguments.into(), 8).unwrap()),
         };
-        let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
+        let (owners, backend) = (MemoryOwners::new(10), BackendId::generate());
         let learn_with = |evidence, arguments: &str| {
             let made_by = Some(reduce(made_by(arguments.to_owned())));
             let (peer, kept_for) = (Peer::Local, ENDLESS);
@@ -492,7 +492,7 @@ mod tests {
 
     #[test]
     fn owner_is_known_to_one_principal_and_session_alone() {
-        let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
+        let (owners, backend) = (MemoryOwners::new(10), BackendId::generate());
         let [ann, bob] = ["ann", "bob"].map(|name| Principal::new("issuer", name));
         let in_session = |principal: &Principal, session| {
             Caller::session_of(principal.clone(), SessionKey(session))
@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn owner_of_a_task_that_fanlight_has_made_is_known_in_all_sessions_of_its_principal_alone() {
-        let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
+        let (owners, backend) = (MemoryOwners::new(10), BackendId::generate());
         let [ann, bob] = ["ann", "bob"].map(|name| Principal::new("issuer", name));
         let nobody = Principal::anonymous();
         let in_session = |principal: &Principal, session| {
@@ -601,7 +601,7 @@ mod tests {
 
     #[test]
     fn unused_owners_are_forgotten_first() {
-        let (owners, backend) = (MemoryOwners::new(20), BackendId::fresh());
+        let (owners, backend) = (MemoryOwners::new(20), BackendId::generate());
         learn(&owners, key("used"), backend, ENDLESS, Evidence::Created);
         for n in 0..100 {
             assert!(owners.find(&key("used")).is_some(), "after {n} others");
@@ -618,7 +618,7 @@ mod tests {
 
     #[test]
     fn peer_with_most_tasks_loses_first() {
-        let (owners, backend) = (MemoryOwners::new(8), BackendId::fresh());
+        let (owners, backend) = (MemoryOwners::new(8), BackendId::generate());
         let learn = |task: &str, last: u8| {
             let peer = Peer::Address([10, 0, 0, last].into());
             let evidence = Evidence::Created;

@@ -171,7 +171,7 @@ async fn bare_name_is_not_taken_for_unique_while_a_list_is_missing() {
 #[tokio::test]
 async fn hidden_tool_has_no_bare_name() {
     let fakes = ["a", "b"].map(|name| Arc::new(fake(name, &[("tools/list", SHOWN), CALLED])));
-    let ids = [crate::BackendId::fresh(), crate::BackendId::fresh()];
+    let ids = [crate::BackendId::generate(), crate::BackendId::generate()];
     let mut entries: Vec<_> = fakes
         .iter()
         .zip(ids)

@@ -138,7 +138,7 @@ fn caller(path: &str, session: Option<u64>) -> Caller {
     let endpoint = if path == "/mcp" {
         Endpoint::Default
     } else {
-        Endpoint::at(path)
+        Endpoint::from_path(path)
     };
     let holder = Holder::new(Principal::anonymous(), endpoint);
     match session {
@@ -291,7 +291,7 @@ async fn hidden_tools_and_prompts_are_unknown_by_every_name() {
             );
             let tool = scene
                 .gateway
-                .tool(name, &Endpoint::at(READERS), &Default::default())
+                .tool(name, &Endpoint::from_path(READERS), &Default::default())
                 .await;
             assert!(tool.is_none(), "{name}");
         }
@@ -330,7 +330,11 @@ async fn hidden_tools_and_prompts_are_unknown_by_every_name() {
         assert!(
             scene
                 .gateway
-                .tool("a__read_x", &Endpoint::at(READERS), &Default::default())
+                .tool(
+                    "a__read_x",
+                    &Endpoint::from_path(READERS),
+                    &Default::default()
+                )
                 .await
                 .is_some()
         );
@@ -1045,12 +1049,12 @@ async fn ten_endpoints_share_lists_that_are_read_and_written_once() {
     );
     let whole = scene
         .gateway
-        .listed(ListKind::Tools, &Endpoint::Everything)
+        .current_list(ListKind::Tools, &Endpoint::Everything)
         .await;
     for n in 0..10 {
         let part = scene
             .gateway
-            .listed(ListKind::Tools, &Endpoint::at(path(n)))
+            .current_list(ListKind::Tools, &Endpoint::from_path(path(n)))
             .await;
         assert_eq!(part.len(), 2);
         assert!(

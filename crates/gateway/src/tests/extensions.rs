@@ -316,7 +316,7 @@ async fn hidden_tool_cannot_be_named_by_an_unknown_method() {
     });
     let mut entries: Vec<_> = fakes
         .iter()
-        .map(|fake| entry(crate::BackendId::fresh(), fake, None))
+        .map(|fake| entry(crate::BackendId::generate(), fake, None))
         .collect();
     entries[0].tools = offering("a", Some(&["read"]), &[]);
     scene

@@ -466,7 +466,7 @@ pub(super) fn scene_at(
 ) -> Scene {
     let entries = backends.into_iter().map(|(fake, prefix)| {
         let fake = Arc::new(fake);
-        (entry(BackendId::fresh(), &fake, prefix), fake)
+        (entry(BackendId::generate(), &fake, prefix), fake)
     });
     scene_from(
         entries.collect(),
@@ -482,7 +482,7 @@ pub(super) fn scene_at(
 pub(super) fn scene_sharing(backends: Vec<Fake>, common: Arc<dyn CommonTaskOwners>) -> Scene {
     let entries = backends.into_iter().map(|fake| {
         let fake = Arc::new(fake);
-        (entry(BackendId::fresh(), &fake, None), fake)
+        (entry(BackendId::generate(), &fake, None), fake)
     });
     let cache = CacheLimits {
         entries: 0,
@@ -504,7 +504,7 @@ pub(super) fn rewritten(fake: Fake, rewriting: Rewriting) -> (BackendEntry, Arc<
     (
         BackendEntry {
             rewriting,
-            ..entry(BackendId::fresh(), &fake, None)
+            ..entry(BackendId::generate(), &fake, None)
         },
         fake,
     )

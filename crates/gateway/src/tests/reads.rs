@@ -359,7 +359,10 @@ async fn notification_counts_once_for_all_its_copies_and_again_with_an_equal_tex
             panic!()
         };
         for copy in [notification.clone(), notification.clone(), notification] {
-            scene.gateway.lists.notified(scene.ids[0], &copy, None);
+            scene
+                .gateway
+                .lists
+                .handle_notification(scene.ids[0], &copy, None);
             assert_eq!(scene.gateway.reads.changes(scene.ids[0]), count);
         }
     }

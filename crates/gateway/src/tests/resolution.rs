@@ -74,7 +74,7 @@ impl Reloading {
                  prefix,
                  hides_delete,
              }| {
-                let entry = entry(BackendId::fresh(), &self.scene.backends[server], prefix);
+                let entry = entry(BackendId::generate(), &self.scene.backends[server], prefix);
                 let tools = hides_delete
                     .then(|| offering(entry.client.name(), None, &["delete"]))
                     .flatten();

@@ -87,7 +87,10 @@ fn two(rewriting: Rewriting) -> Scene {
 }
 
 async fn names(scene: &Scene, kind: ListKind) -> Vec<String> {
-    let snapshot = scene.gateway.listed(kind, &Endpoint::Everything).await;
+    let snapshot = scene
+        .gateway
+        .current_list(kind, &Endpoint::Everything)
+        .await;
     let key = |entry: &crate::catalogue::Entry| {
         entry.key.as_ref().unwrap().as_str().unwrap().into_owned()
     };

@@ -82,7 +82,7 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
             BackendEntry {
                 tools: Some(tools),
                 ..entry(
-                    BackendId::fresh(),
+                    BackendId::generate(),
                     &Arc::new(backend),
                     server.names.prefix.as_deref(),
                 )
@@ -101,7 +101,7 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
     let topology = Topology::new(running.collect(), &policy, limits(100), vec![entry], None);
     let client = Caller::request_of(Holder::new(
         Principal::new("issuer", "ann"),
-        Endpoint::at(PATH),
+        Endpoint::from_path(PATH),
     ));
     let context = CallContext {
         caller: client,

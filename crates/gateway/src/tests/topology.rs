@@ -33,7 +33,7 @@ impl Scene {
     /// Replaces the topology of `a` and `b` by `c` and `b`.
     async fn replace_a_by(&self, c: &Arc<Fake>) {
         let backends = vec![
-            entry(BackendId::fresh(), c, None),
+            entry(BackendId::generate(), c, None),
             entry(self.ids[1], &self.backends[1], None),
         ];
         self.gateway
@@ -123,7 +123,7 @@ async fn cursor_names_its_backend_in_another_order() {
     // `b` is the first now.
     let backends = vec![
         entry(scene.ids[1], &scene.backends[1], None),
-        entry(BackendId::fresh(), &c, None),
+        entry(BackendId::generate(), &c, None),
     ];
     scene
         .gateway
@@ -144,7 +144,7 @@ async fn cursor_names_its_backend_in_another_order() {
     scene
         .gateway
         .replace(
-            vec![entry(BackendId::fresh(), &c, Some("c-"))],
+            vec![entry(BackendId::generate(), &c, Some("c-"))],
             &NamingPolicy::default(),
             limits(9),
             no_endpoints(),
@@ -207,7 +207,7 @@ async fn replaced_backend_is_announced_once_for_each_kind_that_differs() {
         ]
     );
     let same = vec![
-        entry(BackendId::fresh(), &c, None),
+        entry(BackendId::generate(), &c, None),
         entry(scene.ids[1], &scene.backends[1], None),
     ];
     scene
@@ -227,7 +227,7 @@ async fn replaced_backend_is_announced_once_for_each_kind_that_differs() {
     );
     let order = vec![
         entry(scene.ids[1], &scene.backends[1], None),
-        entry(BackendId::fresh(), &c, None),
+        entry(BackendId::generate(), &c, None),
     ];
     scene
         .gateway
@@ -252,7 +252,7 @@ async fn second_backend_and_its_end_are_announced_to_clients_of_the_first() {
     scene
         .gateway
         .replace(
-            vec![first(), entry(BackendId::fresh(), &b, None)],
+            vec![first(), entry(BackendId::generate(), &b, None)],
             &NamingPolicy::default(),
             limits(9),
             no_endpoints(),
@@ -299,7 +299,7 @@ async fn second_backend_and_its_end_are_announced_to_clients_of_the_first() {
     scene
         .gateway
         .replace(
-            vec![entry(BackendId::fresh(), &other, None)],
+            vec![entry(BackendId::generate(), &other, None)],
             &NamingPolicy::default(),
             limits(9),
             no_endpoints(),
@@ -320,7 +320,7 @@ async fn only_backend_that_offers_the_same_after_its_replacement_is_not_announce
     scene
         .gateway
         .replace(
-            vec![entry(BackendId::fresh(), &same, None)],
+            vec![entry(BackendId::generate(), &same, None)],
             &NamingPolicy::default(),
             limits(9),
             no_endpoints(),
@@ -350,7 +350,7 @@ async fn subscription_continues_at_the_backend_that_replaces_another() {
     scene
         .gateway
         .replace(
-            vec![entry(BackendId::fresh(), &c, None), scene_b()],
+            vec![entry(BackendId::generate(), &c, None), scene_b()],
             &NamingPolicy::default(),
             limits(9),
             no_endpoints(),

@@ -60,7 +60,7 @@ pub(super) fn make(label: &str, uri: &str) -> String {
 }
 
 /// The original of an alias with this label.
-pub(super) fn original(label: &str, uri: &str) -> Option<String> {
+pub(super) fn original_uri(label: &str, uri: &str) -> Option<String> {
     let (scheme, slashes, rest) = split(uri)?;
     let (segment, rest) = rest.split_once('/')?;
     let named = strip_prefix_ignoring_case(segment, MARK)?;
@@ -136,13 +136,13 @@ mod tests {
             ("ui://fanlight--b/x", "ui://fanlight--b/fanlight--b/x"),
         ] {
             assert_eq!(make("b", uri), alias);
-            assert_eq!(original("b", alias).as_deref(), Some(uri));
+            assert_eq!(original_uri("b", alias).as_deref(), Some(uri));
             assert!(has_form(alias), "{alias}");
-            assert_eq!(original("bb", alias), None);
-            assert_eq!(original("", alias), None);
+            assert_eq!(original_uri("bb", alias), None);
+            assert_eq!(original_uri("", alias), None);
         }
         assert_eq!(
-            original("b", "HTTPS://Fanlight--B.INVALID/example.com/x").as_deref(),
+            original_uri("b", "HTTPS://Fanlight--B.INVALID/example.com/x").as_deref(),
             Some("HTTPS://example.com/x")
         );
         for no in [
@@ -152,7 +152,7 @@ mod tests {
             "fanlight--b/x",
             "ui://b/x",
         ] {
-            assert_eq!(original("b", no), None, "{no}");
+            assert_eq!(original_uri("b", no), None, "{no}");
         }
     }
 

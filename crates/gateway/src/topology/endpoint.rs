@@ -125,7 +125,7 @@ impl Endpoints {
             return is_default.then_some(Endpoint::Default);
         }
         let (path, _) = self.by_path.get_key_value(path)?;
-        Some(Endpoint::at(Arc::clone(path)))
+        Some(Endpoint::from_path(Arc::clone(path)))
     }
 
     /// All endpoints with their paths, in configuration order.
@@ -160,7 +160,7 @@ impl Endpoints {
     }
 
     /// The position of an endpoint's rules; `None` if it shows every entry.
-    pub(crate) fn hiding(&self, endpoint: &Endpoint) -> Option<usize> {
+    pub(crate) fn hiding_position(&self, endpoint: &Endpoint) -> Option<usize> {
         self.position(endpoint).filter(|position| {
             self.rules(*position)
                 .is_some_and(|rules| !rules.shows_all_entries())

@@ -45,7 +45,7 @@ pub struct BackendId(u64);
 
 impl BackendId {
     /// An id that no other server of this process has.
-    pub fn fresh() -> Self {
+    pub fn generate() -> Self {
         Self(next_number())
     }
 }
@@ -111,7 +111,7 @@ impl Topology {
             .iter()
             .map(|entry| (entry.client.name(), entry.prefix.as_deref()))
             .collect();
-        let namings = naming::running(&named, policy);
+        let namings = naming::running_namings(&named, policy);
         let member = |(entry, naming): (BackendEntry, Naming)| {
             let BackendEntry {
                 id,
@@ -178,7 +178,7 @@ impl Topology {
 
     /// The topology that replaces `earlier`. It has the same number if clients see no difference,
     /// so that lists, cursors and listeners stay valid.
-    pub(crate) fn replacing(
+    pub(crate) fn replace(
         earlier: &Self,
         entries: Vec<BackendEntry>,
         policy: &NamingPolicy,
@@ -268,7 +268,7 @@ impl Topology {
 
     /// The reason why an entry must be left out although a rule depends on it: a policy, an
     /// approval or an override. The server's own `name` is `None` if it has none.
-    pub(crate) fn unreadable(
+    pub(crate) fn unreadable_reason(
         &self,
         member: &Member,
         kind: ListKind,
@@ -295,7 +295,7 @@ impl Topology {
 
     /// The only server, if nothing is renamed, rewritten or hidden. Then everything passes
     /// unchanged, including cursors and unknown methods.
-    pub(crate) fn transparent(&self) -> Option<&Member> {
+    pub(crate) fn transparent_server(&self) -> Option<&Member> {
         match self.backends.as_slice() {
             [only] if only.is_transparent => Some(only),
             _ => None,
@@ -351,7 +351,7 @@ impl Member {
     /// Whether clients must not reach the tool or prompt `original` by this name, or only after a
     /// check of the arguments.
     pub(crate) fn withholds(&self, original: &str) -> bool {
-        self.naming.bare(original) != original
+        self.naming.bare_name(original) != original
             || self
                 .rewritings
                 .find(original)

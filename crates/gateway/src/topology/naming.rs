@@ -97,7 +97,10 @@ pub fn namings(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<
 
 /// The namings of the running `backends`, in the same order, among all servers of the
 /// configuration.
-pub(super) fn running(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<Naming> {
+pub(super) fn running_namings(
+    backends: &[(&str, Option<&str>)],
+    policy: &NamingPolicy,
+) -> Vec<Naming> {
     let is_missing = |name: &str| policy.servers.iter().all(|server| server.name != name);
     let configured = policy
         .servers
@@ -146,7 +149,7 @@ impl Naming {
     }
 
     /// The original names of the renamed tools and prompts, in alphabetical order.
-    pub(crate) fn renamed(&self) -> Vec<&str> {
+    pub(crate) fn renamed_items(&self) -> Vec<&str> {
         let mut names: Vec<_> = self
             .renames
             .by_original
@@ -158,7 +161,7 @@ impl Naming {
     }
 
     /// The name of `original` without a prefix, by which apps call it.
-    pub fn bare<'a>(&'a self, original: &'a str) -> &'a str {
+    pub fn bare_name<'a>(&'a self, original: &'a str) -> &'a str {
         self.renames
             .by_original
             .get(original)
@@ -173,12 +176,12 @@ impl Naming {
 
     /// The clients' name for the server's `original`. Both are JSON strings; escapes are kept.
     pub fn visible(&self, original: &Json) -> Json {
-        self.rewritten(original).0
+        self.visible_name(original).0
     }
 
     /// The clients' name for the server's `original`, and whether the configuration changed it.
     /// Escapes are kept.
-    pub(crate) fn rewritten(&self, original: &Json) -> (Json, Rewritten) {
+    pub(crate) fn visible_name(&self, original: &Json) -> (Json, Rewritten) {
         let new = if self.renames_any() {
             original
                 .as_str()
@@ -193,7 +196,7 @@ impl Naming {
             form => whole
                 .as_str()
                 .zip(original.as_str())
-                .and_then(|(whole, original)| form.replaced(&whole, &self.server, &original)),
+                .and_then(|(whole, original)| form.replacement(&whole, &self.server, &original)),
         };
         let is_rewritten = new.is_some() || replaced.is_some();
         let key = replaced.map_or(whole, |name| Json::string(&name));
@@ -214,7 +217,7 @@ impl Naming {
 
     /// The server's own name for the clients' name `visible`, if it has this server's prefix.
     /// `None` for a name that only the list can resolve.
-    pub fn original<'a>(&'a self, visible: &'a str) -> Option<&'a str> {
+    pub fn original_name<'a>(&'a self, visible: &'a str) -> Option<&'a str> {
         let own = visible
             .strip_prefix(&self.prefix)
             .filter(|own| !own.is_empty())?;
@@ -240,7 +243,7 @@ impl Naming {
 
     /// The original URI of an alias that this naming has made.
     pub fn unalias(&self, uri: &str) -> Option<String> {
-        alias::original(&self.alias_label, uri)
+        alias::original_uri(&self.alias_label, uri)
     }
 }
 
@@ -284,8 +287,8 @@ mod tests {
                 r#""x-t\u0041""#
             ]
         );
-        assert_eq!(all[3].original("x-t"), Some("t"));
-        assert_eq!(all[3].original("x-"), None);
+        assert_eq!(all[3].original_name("x-t"), Some("t"));
+        assert_eq!(all[3].original_name("x-"), None);
     }
 
     fn naming(policy: &NamingPolicy, renames: &[(&str, &str)]) -> Naming {
@@ -308,7 +311,7 @@ mod tests {
         let naming = naming(&policy, &[]);
         assert_eq!(naming.visible(&Json::literal("\"t\"")).as_text(), "\"a-t\"");
         assert_eq!(
-            (naming.original("a-t"), naming.original("t")),
+            (naming.original_name("a-t"), naming.original_name("t")),
             (Some("t"), None)
         );
         let unprefixed = &namings(&[("a", Some(""))], &policy)[0];
@@ -325,14 +328,14 @@ mod tests {
             &[("old", "new"), ("x", "y"), ("y", "x"), ("z", "z")],
         );
         assert!(!naming.is_identity());
-        let visible = |name: &str| naming.rewritten(&Json::string(name));
+        let visible = |name: &str| naming.visible_name(&Json::string(name));
         for (original, new) in [("old", "new"), ("x", "y"), ("y", "x")] {
             assert_eq!(visible(original).0, Json::string(new));
             assert_eq!(visible(original).1, Rewritten::NAME);
-            assert_eq!(naming.original(new), Some(original));
+            assert_eq!(naming.original_name(new), Some(original));
         }
         assert_eq!(visible("z").1, Rewritten::NONE);
-        assert_eq!(naming.original("old"), None);
+        assert_eq!(naming.original_name("old"), None);
         assert_eq!(
             (
                 naming.renamed_to("new"),
@@ -366,13 +369,16 @@ mod tests {
         assert_eq!(visible("seventeen_letters"), "sevente_87010b44");
         assert_ne!(visible("seventeen_letterz"), visible("seventeen_letters"));
         assert_eq!(visible(&"é".repeat(17)).chars().count(), 16);
-        assert_eq!(naming.original("fifteen_letters"), Some("fifteen_letters"));
         assert_eq!(
-            naming.original("sevente_87010b44"),
+            naming.original_name("fifteen_letters"),
+            Some("fifteen_letters")
+        );
+        assert_eq!(
+            naming.original_name("sevente_87010b44"),
             None,
             "only the list knows"
         );
-        assert_eq!(naming.original("seventeen_letters"), None);
+        assert_eq!(naming.original_name("seventeen_letters"), None);
     }
 
     #[test]
@@ -387,7 +393,10 @@ mod tests {
             key.as_str().unwrap().into_owned()
         };
         assert_eq!(visible(&all[0], "short-name_1"), "a__short-name_1");
-        assert_eq!(all[0].original("a__short-name_1"), Some("short-name_1"));
+        assert_eq!(
+            all[0].original_name("a__short-name_1"),
+            Some("short-name_1")
+        );
         // Clients keep names, so these must not change with a release.
         assert_eq!(visible(&all[0], "x.y"), "a__x_y_7ace4eaa");
         assert_eq!(visible(&all[0], "x/y"), "a__x_y_f723596c");
@@ -397,7 +406,11 @@ mod tests {
             "________________65e261eb"
         );
         for name in ["a__x_y_00000000", "a__x.y"] {
-            assert_eq!(all[0].original(name), None, "only the list knows {name}");
+            assert_eq!(
+                all[0].original_name(name),
+                None,
+                "only the list knows {name}"
+            );
         }
     }
 }

@@ -93,7 +93,7 @@ impl View {
     }
 
     /// The same view with the lists of another reader.
-    pub(crate) fn read_by(self, reader: Option<&Reader>) -> Self {
+    pub(crate) fn with_reader(self, reader: Option<&Reader>) -> Self {
         Self {
             reader: reader.cloned(),
             ..self
@@ -158,7 +158,7 @@ impl View {
 
     /// The view of a client that may declare a name for which lists are not lean.
     fn lean_for(mut self, client: &CallContext) -> Self {
-        if let Some(rules) = self.lean().filter(|rules| !rules.except.is_empty()) {
+        if let Some(rules) = self.lean_rules().filter(|rules| !rules.except.is_empty()) {
             let name = client
                 .client_info
                 .as_ref()
@@ -170,7 +170,7 @@ impl View {
     }
 
     /// The rules of the client's lean list, if it has one.
-    pub(crate) fn lean(&self) -> Option<&LeanRules> {
+    pub(crate) fn lean_rules(&self) -> Option<&LeanRules> {
         self.rules()?.lean.as_ref().filter(|_| self.may_be_lean)
     }
 
@@ -238,7 +238,7 @@ impl View {
     }
 
     /// The visible servers from the one with this name on; none if no visible server has the name.
-    pub(crate) fn beginning_with<'a>(
+    pub(crate) fn backends_from<'a>(
         &'a self,
         name: &str,
     ) -> impl Iterator<Item = &'a Member> + use<'a> {
@@ -253,9 +253,9 @@ impl View {
     }
 
     /// The only server of the topology, if everything of it passes unchanged.
-    pub(crate) fn transparent(&self) -> Option<&Member> {
+    pub(crate) fn transparent_server(&self) -> Option<&Member> {
         let is_whole = self.rights.is_none() && self.rules().is_none_or(Rules::shows_all_entries);
-        self.topology.transparent().filter(|_| is_whole)
+        self.topology.transparent_server().filter(|_| is_whole)
     }
 
     /// The only visible server, if all its entries are visible.
@@ -281,7 +281,7 @@ impl View {
     /// or rule about arguments would hold for it.
     pub(crate) fn passes_unknown(&self, backend: &Member, method: &str) -> bool {
         let is_sent = |rights: &Arc<dyn Rights>| {
-            rights.sending(backend.name(), method).outcome == PolicyOutcome::Allowed
+            rights.judge_sending(backend.name(), method).outcome == PolicyOutcome::Allowed
         };
         !backend.has_listed_tools_only
             && !self.rules().is_some_and(Rules::has_filters)
@@ -501,12 +501,12 @@ impl View {
 
     /// Whether a server has `capability`. `false` if it does not answer within the time for a list.
     pub(crate) async fn has_capability(&self, backend: BackendId, capability: &str) -> bool {
-        let capabilities = self.briefly(self.capabilities(backend)).await;
+        let capabilities = self.wait_briefly(self.capabilities(backend)).await;
         capabilities.is_ok_and(|all| all.get(capability).is_some())
     }
 
     /// Waits no longer than one server may take for a list.
-    pub(crate) async fn briefly<T>(
+    pub(crate) async fn wait_briefly<T>(
         &self,
         answer: impl Future<Output = Result<T, BackendError>>,
     ) -> Result<T, BackendError> {

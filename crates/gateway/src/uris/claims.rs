@@ -23,13 +23,13 @@ const NAMING: [ListKind; 3] = [ListKind::Resources, ListKind::Skills, ListKind::
 
 impl<'a> Claims<'a> {
     /// Uses the lists that have been read.
-    pub(crate) fn newest(view: &'a View, lists: &ListWatcher) -> Self {
+    pub(crate) fn from_newest_lists(view: &'a View, lists: &ListWatcher) -> Self {
         let topology = view.topology();
         let newest = |kind| {
             lists
                 .catalogues
-                .seen_by(kind, view.reader())
-                .newest(topology)
+                .for_reader(kind, view.reader())
+                .newest_snapshot(topology)
         };
         Self {
             view,
@@ -54,8 +54,8 @@ impl<'a> Claims<'a> {
             if kind == ListKind::Tools && !has_app {
                 lists
                     .catalogues
-                    .seen_by(kind, everything.reader())
-                    .newest(topology)
+                    .for_reader(kind, everything.reader())
+                    .newest_snapshot(topology)
             } else {
                 Some(Arc::clone(
                     lists.newest_view(kind, everything, trace).await.whole(),

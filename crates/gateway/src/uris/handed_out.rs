@@ -120,7 +120,7 @@ impl HandedOut {
     }
 
     /// Records that a client has opened an app of this server.
-    pub(crate) fn opened(&self, caller: &Caller, backend: BackendId, how: Opened) {
+    pub(crate) fn record_opened(&self, caller: &Caller, backend: BackendId, how: Opened) {
         let client = Client::from_caller(caller);
         let mut all = self.apps.lock();
         let mut apps = all.get(&client).cloned().unwrap_or_default();
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn uri_belongs_to_the_first_that_hands_it_out_to_this_client() {
         let handed_out = HandedOut::new(100, OPEN);
-        let [a, b] = [BackendId::fresh(), BackendId::fresh()];
+        let [a, b] = [BackendId::generate(), BackendId::generate()];
         let give = |caller: &Caller, backend, gone| {
             handed_out.remember(caller, "x://1", backend, |one| Some(one) == gone)
         };
@@ -210,12 +210,14 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let (handed_out, backend) = (HandedOut::new(50, OPEN), BackendId::fresh());
+        let (handed_out, backend) = (HandedOut::new(50, OPEN), BackendId::generate());
         for n in 0..1000 {
             handed_out.remember(&session(n), "x://1", backend, |_| false);
-            handed_out.opened(&session(n), backend, Opened::ByRead);
+            handed_out.record_opened(&session(n), backend, Opened::ByRead);
         }
-        (0..1000).for_each(|_| handed_out.opened(&session(1), BackendId::fresh(), Opened::ByCall));
+        (0..1000).for_each(|_| {
+            handed_out.record_opened(&session(1), BackendId::generate(), Opened::ByCall)
+        });
         assert!(handed_out.owners.lock().len() <= 50 && handed_out.apps.lock().len() <= 50);
         assert!(
             handed_out
@@ -229,28 +231,32 @@ mod tests {
     #[test]
     fn origin_is_the_only_candidate_whose_app_is_open() {
         let handed_out = HandedOut::new(50, OPEN);
-        let [a, b, c] = [BackendId::fresh(), BackendId::fresh(), BackendId::fresh()];
+        let [a, b, c] = [
+            BackendId::generate(),
+            BackendId::generate(),
+            BackendId::generate(),
+        ];
         let only = |caller, of: &[BackendId]| handed_out.only_origin(&session(caller), of);
         assert_eq!(only(1, &[a, b]), None);
-        handed_out.opened(&session(1), b, Opened::ByRead);
+        handed_out.record_opened(&session(1), b, Opened::ByRead);
         assert_eq!(only(1, &[a, b]), Some(b));
         assert_eq!(only(2, &[a, b]), None, "another client's app");
         assert_eq!(only(1, &[a, c]), None);
-        handed_out.opened(&session(1), a, Opened::ByRead);
+        handed_out.record_opened(&session(1), a, Opened::ByRead);
         assert_eq!(only(1, &[a, b]), None, "either may call");
-        handed_out.opened(&session(1), b, Opened::ByCall);
+        handed_out.record_opened(&session(1), b, Opened::ByCall);
         assert_eq!(only(1, &[a, b]), Some(b), "the other was only read ahead");
-        handed_out.opened(&session(1), a, Opened::ByCall);
+        handed_out.record_opened(&session(1), a, Opened::ByCall);
         assert_eq!(only(1, &[a, b]), None);
     }
     #[tokio::test(start_paused = true)]
     async fn app_counts_as_open_for_a_time_after_its_last_use() {
         let handed_out = HandedOut::new(50, OPEN);
-        let [a, b] = [BackendId::fresh(), BackendId::fresh()];
+        let [a, b] = [BackendId::generate(), BackendId::generate()];
         let only = || handed_out.only_origin(&session(1), &[a, b]);
-        handed_out.opened(&session(1), a, Opened::ByCall);
+        handed_out.record_opened(&session(1), a, Opened::ByCall);
         tokio::time::advance(OPEN / 2).await;
-        handed_out.opened(&session(1), b, Opened::ByCall);
+        handed_out.record_opened(&session(1), b, Opened::ByCall);
         assert_eq!(only(), None, "either may call");
         tokio::time::advance(OPEN / 2).await;
         assert_eq!(only(), Some(b), "the other has not been used for long");
@@ -258,7 +264,7 @@ mod tests {
         assert_eq!(only(), Some(b), "a call is a use");
         tokio::time::advance(OPEN).await;
         assert_eq!(only(), None);
-        handed_out.opened(&session(1), a, Opened::ByCall);
+        handed_out.record_opened(&session(1), a, Opened::ByCall);
         assert_eq!(only(), Some(a));
         assert_eq!(
             handed_out

@@ -22,9 +22,11 @@ pub(crate) fn is_for_apps(tool: &Json) -> bool {
     let Some(visibility) = ui.and_then(|ui| ui.get("visibility")) else {
         return true;
     };
-    visibility
-        .elements()
-        .any(|one| visibility.at(one).is_some_and(|one| one.is_str("app")))
+    visibility.elements().any(|one| {
+        visibility
+            .value_at(one)
+            .is_some_and(|one| one.is_str("app"))
+    })
 }
 
 /// Whether a resource is an app (MCP Apps 2026-01-26, UI Resource Format).

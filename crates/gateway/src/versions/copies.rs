@@ -278,7 +278,7 @@ impl Shared {
         }
         self.metrics
             .iter()
-            .for_each(|metrics| metrics.mirrored(outcome));
+            .for_each(|metrics| metrics.count_mirrored(outcome));
     }
 }
 
@@ -330,12 +330,13 @@ fn without_asking(capabilities: &Json) -> Json {
     if !capabilities.is_object() {
         return Json::empty_object();
     }
-    let kept = capabilities.without(&ASKING);
+    let kept = capabilities.without_members(&ASKING);
     match capabilities.get("extensions").filter(Json::is_object) {
-        Some(extensions) => {
-            kept.with_member("extensions", &extensions.without(&[meta::TASKS_EXTENSION]))
-        }
-        None => kept.without(&["extensions"]),
+        Some(extensions) => kept.with_member(
+            "extensions",
+            &extensions.without_members(&[meta::TASKS_EXTENSION]),
+        ),
+        None => kept.without_members(&["extensions"]),
     }
 }
 

@@ -88,7 +88,7 @@ impl Versions {
     }
 
     /// The canary, if it serves this caller.
-    fn moved(&self, caller: &Caller) -> Option<&Arc<dyn BackendClient>> {
+    fn find_canary(&self, caller: &Caller) -> Option<&Arc<dyn BackendClient>> {
         let canary = self
             .settings
             .canary
@@ -98,7 +98,7 @@ impl Versions {
     }
 
     fn serving(&self, caller: &Caller) -> &Arc<dyn BackendClient> {
-        self.moved(caller).unwrap_or(&self.settings.server)
+        self.find_canary(caller).unwrap_or(&self.settings.server)
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<dyn BackendClient>> {
@@ -117,7 +117,7 @@ impl BackendClient for Versions {
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
-        if let Some(canary) = self.moved(&call.context.caller) {
+        if let Some(canary) = self.find_canary(&call.context.caller) {
             return canary.request(call);
         }
         match self.copies.as_ref().filter(|copies| copies.wants(&call)) {

@@ -79,7 +79,7 @@ impl Held {
     }
 
     /// The text after `prefix`; `None` for a token that is useless without a proof.
-    pub(super) fn bare(&self, prefix: &str) -> Option<Zeroizing<String>> {
+    pub(super) fn bare_token(&self, prefix: &str) -> Option<Zeroizing<String>> {
         let is_alike = matches!(self.shown, Shown::Alike(_));
         let text = self
             .value
@@ -111,7 +111,7 @@ impl Held {
         match &self.shown {
             Shown::Alike(headers) => Ok(headers.clone()),
             Shown::Proven(tokens, key) => tokens
-                .headers(message.proven(nonce), Some(key))
+                .headers(message.to_proven(nonce), Some(key))
                 .map_err(|error| NoAccess::Unavailable(error.to_string())),
         }
     }

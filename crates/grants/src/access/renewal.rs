@@ -226,7 +226,7 @@ impl Shared {
                 kind: GrantChangeKind::End,
                 owner: &self.owner,
             };
-            self.record.ended(change, &GrantChangeEnd::new(reason));
+            self.record.record_end(change, &GrantChangeEnd::new(reason));
             Ok(None)
         } else {
             // The user has signed in again, or out.

@@ -24,7 +24,7 @@ pub use self::guard::Trust;
 pub(crate) use self::guard::is_loopback;
 use self::guard::{Guard, NotPublic};
 
-/// The time limit of a request, unless [`Requests::within`] sets another one. There is no option:
+/// The time limit of a request, unless [`Requests::with_time_limit`] sets another one. There is no option:
 /// people and calls cannot wait longer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -73,12 +73,12 @@ impl Requests {
         let configured = trust.configured.iter().chain([&trust.server]);
         let pem = trust.authorities.as_deref();
         let authorities = pem.map(authorities).transpose()?.unwrap_or_default();
-        Ok(Self::leading_from(configured.cloned()).trusting(authorities))
+        Ok(Self::for_discovery(configured.cloned()).with_authorities(authorities))
     }
 
     /// Also trusts these certificate authorities.
     #[must_use]
-    pub fn trusting(self, authorities: Vec<Certificate>) -> Self {
+    pub fn with_authorities(self, authorities: Vec<Certificate>) -> Self {
         Self {
             authorities,
             ..self
@@ -86,16 +86,16 @@ impl Requests {
     }
 
     /// Creates a client for configured places, and for places that their answers name.
-    pub fn leading_from(configured: impl IntoIterator<Item = Url>) -> Self {
+    pub fn for_discovery(configured: impl IntoIterator<Item = Url>) -> Self {
         Self {
             guard: Some(Arc::new(Guard::new(configured))),
             proxies: Some(Matcher::from_env()),
-            ..Self::to_configured()
+            ..Self::for_configured_places()
         }
     }
 
     /// Creates a client for configured places only, which it connects to directly.
-    pub fn to_configured() -> Self {
+    pub fn for_configured_places() -> Self {
         Self {
             guard: None,
             authorities: Vec::new(),
@@ -108,7 +108,7 @@ impl Requests {
 
     /// Sets another time limit.
     #[must_use]
-    pub fn within(self, within: Duration) -> Self {
+    pub fn with_time_limit(self, within: Duration) -> Self {
         Self { within, ..self }
     }
 

@@ -130,7 +130,7 @@ impl ClientRegistration {
     }
 
     /// A client configured by the operator.
-    pub fn configured(provider: &Provider, client: &ConfiguredClient) -> Self {
+    pub fn from_configured(provider: &Provider, client: &ConfiguredClient) -> Self {
         let authentication = match client.credentials.clone() {
             ClientCredentials::None => ClientAuthentication::None,
             ClientCredentials::Key(key) => ClientAuthentication::PrivateKey(key),

@@ -17,7 +17,7 @@ impl Scopes {
 
     /// The union of both sets. Granted scopes are not given up for newly required ones (2026-07-28
     /// basic/authorization, Step-Up Authorization Flow).
-    pub fn with(&self, others: &Self) -> Self {
+    pub fn union(&self, others: &Self) -> Self {
         self.0.union(&others.0).cloned().collect()
     }
 
@@ -66,7 +66,7 @@ mod tests {
     fn scopes_are_a_set() {
         let held = Scopes::read("b  a b");
         assert_eq!(held.to_string(), "a b");
-        assert_eq!(held.with(&Scopes::read("c a")).to_string(), "a b c");
+        assert_eq!(held.union(&Scopes::read("c a")).to_string(), "a b c");
         assert!(held.include(&Scopes::read("a")) && held.include(&Scopes::default()));
         assert!(!held.include(&Scopes::read("c")));
     }

@@ -476,7 +476,7 @@ impl TokenSet {
     }
 
     /// The header field with the token, without a proof.
-    pub(crate) fn bearer(&self) -> Result<HeaderValue, OAuthError> {
+    pub(crate) fn bearer_header(&self) -> Result<HeaderValue, OAuthError> {
         match self.kind {
             TokenKind::Bearer => self.shown_as("Bearer"),
             TokenKind::Dpop => Err(OAuthError::Key(
@@ -551,7 +551,7 @@ impl GrantedScopes {
                 .iter()
                 .map(String::as_str)
                 .map(Scopes::read)
-                .fold(Scopes::default(), |all, some| all.with(&some)),
+                .fold(Scopes::default(), |all, some| all.union(&some)),
         }
     }
 }

@@ -10,7 +10,7 @@ use fanlight_credentials::Denial;
 use http::{Response, StatusCode};
 
 use super::html::{Page, redirect};
-use super::{SignInPages, Visit, answered, denied, not_signed_in};
+use super::{SignInPages, Visit, answer_or_page, denied, not_signed_in};
 use crate::access::UserAccess;
 use crate::error::{SignInError, unkept, unsealed, unusable};
 use crate::links::Link;
@@ -118,7 +118,7 @@ impl Visit<'_> {
         if let Some(provider) = provider.filter(|_| fields.get("action") == Some(IDENTIFY)) {
             let path = self.request.head.uri.path();
             let kept_for = Some(&link.owner).filter(|_| matches!(asked, Asked::Identity { .. }));
-            return answered(
+            return answer_or_page(
                 self.begin_identifying(provider.name(), path, kept_for)
                     .await,
             );
@@ -130,7 +130,7 @@ impl Visit<'_> {
         if !self.may_sign_in(&user, link.owner.server()) {
             return self.barred(&link.owner);
         }
-        answered(match asked {
+        answer_or_page(match asked {
             Asked::SignIn(offer) => self.begin(&link, *offer).await,
             Asked::Key { server } => self.deposit(&link, &server, fields.get("key")).await,
             Asked::Identity { .. } => Err(SignInError::NotUsed("sign in at the identity provider")),
@@ -255,7 +255,7 @@ impl Visit<'_> {
 
     /// The access of the user that a sign-in is for.
     pub(super) fn access(&self, owner: &Owner) -> Option<UserAccess> {
-        let kept = self.pages.grants.kept_as(owner);
+        let kept = self.pages.grants.record_owner(owner);
         self.pages
             .grants
             .user_access(kept.principal(), kept.server())

@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 
 use super::connect::IDENTIFY;
 use super::html::{Page, redirect};
-use super::{CONNECTIONS, Visit, answered, denied};
+use super::{CONNECTIONS, Visit, answer_or_page, denied};
 use crate::connection::{UserConnection, connections};
 use crate::links::{CONNECT, join_path};
 use crate::store::Owner;
@@ -34,7 +34,7 @@ impl Visit<'_> {
             .get("issuer")
             .filter(|_| fields.get("action") == Some(IDENTIFY))
         {
-            return answered(self.begin_identifying(issuer, CONNECTIONS, None).await);
+            return answer_or_page(self.begin_identifying(issuer, CONNECTIONS, None).await);
         }
         let user = match self.user(fields.get("credential")).await {
             Ok(user) => user,
@@ -53,7 +53,7 @@ impl Visit<'_> {
                 match self
                     .pages
                     .grants
-                    .sign_out(&self.pages.grants.kept_as(&owner))
+                    .sign_out(&self.pages.grants.record_owner(&owner))
                     .await
                 {
                     Ok(()) => self.page_of_connections(Ok(user)).await,

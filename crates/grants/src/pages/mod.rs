@@ -120,7 +120,7 @@ impl Visit<'_> {
             (Some(Place::Offer(handle)), false) => self.show_offer(handle).await,
             (Some(Place::Offer(handle)), true) => self.accept_offer(handle).await,
             (Some(Place::Callback), false) => self.come_back().await,
-            (Some(Place::IdentityCallback), false) => answered(self.end_identifying().await),
+            (Some(Place::IdentityCallback), false) => answer_or_page(self.end_identifying().await),
             (Some(Place::Connections), false) => self.show_connections().await,
             (Some(Place::Connections), true) => self.change_connections().await,
             (Some(Place::Document(issuer)), false) => self.document(issuer),
@@ -303,7 +303,7 @@ fn not_signed_in(error: &SignInError) -> Page {
 }
 
 /// The answer, or the page for its error.
-fn answered(outcome: Result<Response<String>, SignInError>) -> Response<String> {
+fn answer_or_page(outcome: Result<Response<String>, SignInError>) -> Response<String> {
     outcome.unwrap_or_else(|error| not_signed_in(&error).answer())
 }
 

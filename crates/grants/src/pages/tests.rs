@@ -55,7 +55,7 @@ impl GrantRecord for NoRecord {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn ended(&self, _: GrantChange<'_>, _: &GrantChangeEnd<'_>) {}
+    fn record_end(&self, _: GrantChange<'_>, _: &GrantChangeEnd<'_>) {}
 }
 
 fn setting() -> Setting {
@@ -251,11 +251,11 @@ async fn what_a_user_has_for_a_server_is_for_where_that_was_configured() {
         trust: Trust::in_server(url.clone()),
     };
     grants.add(at(&earlier)).unwrap();
-    assert!(grants.of_at(b"ann", "files", &earlier).is_some());
+    assert!(grants.user_access_at(b"ann", "files", &earlier).is_some());
     grants.add(at(&later)).unwrap();
-    assert!(grants.of_at(b"ann", "files", &later).is_some());
+    assert!(grants.user_access_at(b"ann", "files", &later).is_some());
     assert!(
-        grants.of_at(b"ann", "files", &earlier).is_none(),
+        grants.user_access_at(b"ann", "files", &earlier).is_none(),
         "whoever reaches it there still"
     );
 }

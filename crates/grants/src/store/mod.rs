@@ -220,7 +220,7 @@ impl Store {
     ///
     /// If the file or its key cannot be used. A damaged file is set aside, and logged as an error.
     pub fn open(folder: &Folder, keys: &Keys, keyring: &dyn Keyring) -> Result<Self, StoreError> {
-        Self::of_lists(folder, keys)?.for_users(folder, keys, keyring)
+        Self::open_for_lists(folder, keys)?.for_users(folder, keys, keyring)
     }
 
     /// Opens the store in a folder for records about servers. The sealing key is the first of
@@ -229,7 +229,7 @@ impl Store {
     /// # Errors
     ///
     /// As [`Self::open`].
-    pub fn of_lists(folder: &Folder, keys: &Keys) -> Result<Self, StoreError> {
+    pub fn open_for_lists(folder: &Folder, keys: &Keys) -> Result<Self, StoreError> {
         let key = if keys.is_empty() {
             KeyPlace::File
         } else {
@@ -286,7 +286,7 @@ impl Store {
     /// # Errors
     ///
     /// If a key cannot be used.
-    pub fn in_common(entries: Arc<dyn CommonEntries>, keys: &Keys) -> Result<Self, StoreError> {
+    pub fn open_common(entries: Arc<dyn CommonEntries>, keys: &Keys) -> Result<Self, StoreError> {
         let seal = Seal::new(keys, PURPOSE).map_err(|_| StoreError::Seal)?;
         Ok(Self(Arc::new(Shared {
             place: Place::Common(entries),
@@ -382,11 +382,13 @@ impl Store {
     ///
     /// If the file cannot be read.
     pub async fn export<T: Record>(&self) -> Result<Vec<Exported<T>>, StoreError> {
-        Ok(self.opened().await?.0)
+        Ok(self.read_all().await?.0)
     }
 
     /// All records of a kind that can be decrypted, and the number of others.
-    pub(crate) async fn opened<T: Record>(&self) -> Result<(Vec<Exported<T>>, usize), StoreError> {
+    pub(crate) async fn read_all<T: Record>(
+        &self,
+    ) -> Result<(Vec<Exported<T>>, usize), StoreError> {
         let open = |name: &str, entry: &Entry, epoch: u64| {
             let principal = self.0.seal.open_for(&entry.principal, name.as_bytes())?;
             let owner = Owner::new(&principal, name.split_once('/')?.1);

@@ -140,7 +140,7 @@ async fn entry_in_common_from_before_a_removal_does_not_come_back() {
     one.put(&ann(), &note("first")).await.unwrap();
     let before = entry.entry.lock().unwrap().clone();
     one.take::<Note>(&ann()).await.unwrap();
-    let later = || Store::in_common(Arc::<OneEntry>::clone(&entry), &keys(&[1])).unwrap();
+    let later = || Store::open_common(Arc::<OneEntry>::clone(&entry), &keys(&[1])).unwrap();
     *entry.entry.lock().unwrap() = before;
     for store in [&one, &other, &later()] {
         assert_eq!(store.get::<Note>(&ann()).await.unwrap(), None);
@@ -638,7 +638,7 @@ fn in_common(meanwhile: Interference) -> (Arc<OneEntry>, Store, Store) {
         epoch: Mutex::default(),
         meanwhile: Mutex::new(meanwhile),
     });
-    let store = || Store::in_common(Arc::<OneEntry>::clone(&entry), &keys(&[1])).unwrap();
+    let store = || Store::open_common(Arc::<OneEntry>::clone(&entry), &keys(&[1])).unwrap();
     let (one, other) = (store(), store());
     (entry, one, other)
 }

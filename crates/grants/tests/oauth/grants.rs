@@ -33,7 +33,7 @@ async fn asked_by(credentials: ClientCredentials, methods: serde_json::Value) ->
         .authority
         .describe(json!({ "token_endpoint_auth_methods_supported": methods }));
     let (requests, provider) = (requests(), world.provider().await);
-    let registration = ClientRegistration::configured(&provider, &named(credentials));
+    let registration = ClientRegistration::from_configured(&provider, &named(credentials));
     client(&requests, &provider, &registration)
         .client_credentials(&target())
         .await

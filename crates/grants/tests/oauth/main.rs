@@ -59,7 +59,7 @@ fn registration(provider: &Provider) -> ClientRegistration {
         id: "fanlight".to_owned(),
         ..ConfiguredClient::default()
     };
-    ClientRegistration::configured(provider, &client)
+    ClientRegistration::from_configured(provider, &client)
 }
 
 fn client<'a>(

@@ -107,7 +107,7 @@ impl Framing {
                         unread.advance(2);
                         Chunk::Size
                     }
-                    Some(_) => return Err(malformed("a chunk is longer than announced")),
+                    Some(_) => return Err(invalid_data("a chunk is longer than announced")),
                 },
                 Self::Chunked(Chunk::Trailers(passed)) => match trailer(unread, passed)? {
                     None => return Ok(Decoded::Nothing),
@@ -133,13 +133,13 @@ fn take(unread: &mut BytesMut, left: u64) -> Option<(Bytes, u64)> {
 
 /// Takes the line before a chunk; `None` if it is incomplete.
 fn chunk_size(unread: &mut BytesMut) -> io::Result<Option<u64>> {
-    let invalid = || malformed("invalid chunk size");
+    let invalid = || invalid_data("invalid chunk size");
     match (
         httparse::parse_chunk_size(unread).map_err(|_| invalid())?,
         unread.first(),
     ) {
         (httparse::Status::Partial, _) if unread.len() > LONGEST_LINE => {
-            Err(malformed("a chunk extension too long"))
+            Err(invalid_data("a chunk extension too long"))
         }
         (httparse::Status::Partial, _) => Ok(None),
         (httparse::Status::Complete((end, size)), Some(first)) if first.is_ascii_hexdigit() => {
@@ -160,18 +160,18 @@ fn chunk_size(unread: &mut BytesMut) -> io::Result<Option<u64>> {
 fn trailer(unread: &mut BytesMut, passed: usize) -> io::Result<Option<usize>> {
     let end = memchr(b'\n', unread);
     if passed + end.unwrap_or(unread.len()) > MOST_TRAILERS {
-        return Err(malformed("trailers too long"));
+        return Err(invalid_data("trailers too long"));
     }
     let Some(end) = end else { return Ok(None) };
     let line = unread.split_to(end + 1);
     if line.ends_with(b"\r\n") {
         Ok(Some(line.len()))
     } else {
-        Err(malformed("invalid trailers"))
+        Err(invalid_data("invalid trailers"))
     }
 }
 
-fn malformed(what: &'static str) -> io::Error {
+fn invalid_data(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 

@@ -177,7 +177,7 @@ async fn call_with_elicitation_is_one_trace() {
     server.set_session("s1");
     let parent = server.parent();
     parent.cache_hit(false);
-    let connect = parent.connecting(&backend);
+    let connect = parent.begin_connecting(&backend);
     let initialize = Departure {
         method: &Method::Initialize,
         target: Target::None,
@@ -230,7 +230,7 @@ async fn call_with_elicitation_is_one_trace() {
             total: None,
         });
     }
-    client.answered(
+    client.end_with_answer(
         &Method::CallTool,
         &Response::from_result(&Json::literal(r#"{"isError":true}"#)),
     );

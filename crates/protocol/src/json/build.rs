@@ -100,7 +100,7 @@ impl ObjectBuilder {
     #[must_use]
     pub fn finish(&mut self) -> Json {
         self.0.push(b'}');
-        Json::trusted(Bytes::from(std::mem::take(&mut self.0)))
+        Json::from_trusted(Bytes::from(std::mem::take(&mut self.0)))
     }
 
     fn key(&mut self, key: &str) {
@@ -163,6 +163,6 @@ impl ArrayBuilder {
     #[must_use]
     pub fn finish(&mut self) -> Json {
         self.0.push(b']');
-        Json::trusted(Bytes::from(std::mem::take(&mut self.0)))
+        Json::from_trusted(Bytes::from(std::mem::take(&mut self.0)))
     }
 }

@@ -171,7 +171,7 @@ impl Edits {
     /// The edited text as one value. The edits must have kept it a single value.
     #[must_use]
     pub fn finish_json(self) -> Json {
-        Json::trusted(self.finish().into_bytes())
+        Json::from_trusted(self.finish().into_bytes())
     }
 }
 
@@ -332,19 +332,19 @@ pub fn rewrite_object(object: &Json, mut keep: impl FnMut(&Member) -> bool, adde
         out.extend_from_slice(added);
     }
     out.push(b'}');
-    Json::trusted(Bytes::from(out))
+    Json::from_trusted(Bytes::from(out))
 }
 
 impl Json {
     /// The text of an object's members, without the braces.
-    pub fn inner(&self) -> &[u8] {
+    pub fn inner_text(&self) -> &[u8] {
         let text = self.bytes();
         text.get(1..text.len().saturating_sub(1))
             .unwrap_or_default()
     }
 
     /// The object without the members of these names.
-    pub fn without(&self, names: &[&str]) -> Self {
+    pub fn without_members(&self, names: &[&str]) -> Self {
         let is_kept = |member: &Member| !names.iter().any(|name| member.is(self, name));
         rewrite_object(self, is_kept, b"")
     }
@@ -352,7 +352,7 @@ impl Json {
     /// The object with this member at the end, without others of its name.
     pub fn with_member(&self, name: &str, value: &Self) -> Self {
         let added = ObjectBuilder::new().member(name, value).finish();
-        rewrite_object(self, |member| !member.is(self, name), added.inner())
+        rewrite_object(self, |member| !member.is(self, name), added.inner_text())
     }
 
     /// The object with the member `name` in the object that its member `outer` is. If it has that
@@ -367,7 +367,7 @@ impl Json {
         };
         let mut edits = Edits::new(self.bytes().clone());
         if self.slice(place.clone()).get(name).is_none() {
-            edits.insert_members(place.start, own.inner());
+            edits.insert_members(place.start, own.inner_text());
         }
         edits.finish_json()
     }
@@ -401,7 +401,7 @@ pub fn retain_elements(array: &Json, mut keep: impl FnMut(usize) -> bool) -> Jso
         previous_end = element.end;
     }
     out.extend_from_slice(slice(last.end, text.len()));
-    Json::trusted(Bytes::from(out))
+    Json::from_trusted(Bytes::from(out))
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ impl Json {
     }
 
     /// Wraps text that is one value because this module sliced or built it.
-    pub(crate) fn trusted(text: Bytes) -> Self {
+    pub(crate) fn from_trusted(text: Bytes) -> Self {
         debug_assert!(
             scan::structure(&text, MAX_NESTING, &mut IndexBuilder::new(0))
                 .is_ok_and(|range| range == (0..text.len()))
@@ -271,7 +271,7 @@ impl Json {
     }
 
     /// The value at `range` (as for [`Json::slice`]), borrowed.
-    pub fn at(&self, range: Range<usize>) -> Option<Value<'_>> {
+    pub fn value_at(&self, range: Range<usize>) -> Option<Value<'_>> {
         self.0.get(range).map(Value)
     }
 
@@ -309,7 +309,7 @@ impl Json {
     /// outside of it changes nothing.
     pub fn with(&self, range: Range<usize>, value: &Self) -> Self {
         self.spliced([(range, &value.0)])
-            .map_or_else(|| self.clone(), Self::trusted)
+            .map_or_else(|| self.clone(), Self::from_trusted)
     }
 
     /// Like [`Json::with`], but keeps the offset index for quick lookups in the new value, as far
@@ -326,7 +326,10 @@ impl Json {
             .each_ref()
             .map(|(range, new)| (range.clone(), new.len()));
         match self.spliced(edits) {
-            Some(text) => Self(Self::trusted(text).0, self.1.edited(self.0.len(), sizes)),
+            Some(text) => Self(
+                Self::from_trusted(text).0,
+                self.1.edited(self.0.len(), sizes),
+            ),
             None => self.clone(),
         }
     }

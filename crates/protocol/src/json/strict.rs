@@ -86,7 +86,7 @@ impl Json {
     pub fn canonical(&self) -> Result<Self, Unreadable> {
         let mut out = Some(Vec::with_capacity(self.bytes().len()));
         self.strictly(STRICT_NESTING, &mut out)?;
-        Ok(Self::trusted(Bytes::from(out.unwrap_or_default())))
+        Ok(Self::from_trusted(Bytes::from(out.unwrap_or_default())))
     }
 
     fn strictly(&self, nesting: usize, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
@@ -112,7 +112,7 @@ fn value(json: &Json, nesting: usize, out: &mut Option<Vec<u8>>) -> Result<(), U
             let mut members = SmallVec::<[_; FEW]>::new();
             for member in json.members() {
                 let name = json
-                    .at(member.key)
+                    .value_at(member.key)
                     .and_then(Value::as_str)
                     .ok_or_else(|| Unreadable::new("the name of a member is not Unicode"))?;
                 members.push((name, member.value));

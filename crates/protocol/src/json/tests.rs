@@ -302,7 +302,11 @@ fn long_text_has_equal_ranges_with_and_without_index() {
         let indexed = json(&text);
         let (mut with, mut without) = (Vec::new(), Vec::new());
         ranges(&indexed, 0, &mut with);
-        ranges(&Json::trusted(indexed.bytes().clone()), 0, &mut without);
+        ranges(
+            &Json::from_trusted(indexed.bytes().clone()),
+            0,
+            &mut without,
+        );
         assert_eq!(with, without, "{count}");
         assert_eq!(indexed.detached().get("c").unwrap().as_text(), "1");
     }
@@ -450,7 +454,7 @@ proptest! {
         let range = found[at.index(found.len())].clone();
         let replaced = value.with_indexed(range, &json(&other));
         let (mut with, mut without) = (Vec::new(), Vec::new());
-        let unindexed = Json::trusted(replaced.bytes().clone());
+        let unindexed = Json::from_trusted(replaced.bytes().clone());
         ranges(&replaced, 0, &mut with);
         ranges(&unindexed, 0, &mut without);
         prop_assert_eq!(with, without);
@@ -463,7 +467,7 @@ proptest! {
         let twice = format!("{lead}{{\"a\":{lead}{text},\"b\":{both},\"a\":{{\"b\":{{\"c\":1}}}}}}");
         let indexed = Json::parse(Bytes::from(twice), 32).unwrap();
         let structure = Json::validate_structure(indexed.bytes().clone(), 32).unwrap();
-        let unindexed = lookups(&Json::trusted(indexed.bytes().clone()));
+        let unindexed = lookups(&Json::from_trusted(indexed.bytes().clone()));
         prop_assert_eq!(&lookups(&indexed), &unindexed);
         prop_assert_eq!(lookups(&structure), unindexed);
     }
@@ -477,7 +481,7 @@ proptest! {
         bytes[index] = byte;
         if let Ok(value) = Json::validate_structure(Bytes::from(bytes), DEFAULT_NESTING) {
             ranges(&value, 0, &mut Vec::new());
-            prop_assert_eq!(lookups(&value), lookups(&Json::trusted(value.bytes().clone())));
+            prop_assert_eq!(lookups(&value), lookups(&Json::from_trusted(value.bytes().clone())));
             let kept = rewrite_object(&value, |_| true, b"\"b\":1");
             prop_assert!(Json::validate_structure(kept.into_bytes(), DEFAULT_NESTING).is_ok());
         }

@@ -86,7 +86,7 @@ impl CheckpointKey {
 
 impl PublicKey {
     /// The key in the form of signed notes: name, id and key.
-    pub fn written(&self) -> String {
+    pub fn to_text(&self) -> String {
         let key = [&[ED25519_NOTE][..], &self.key].concat();
         format!(
             "{}+{}+{}",
@@ -177,7 +177,7 @@ mod tests {
         let mut edge = Edge::default();
         edge.push(tree::hash(b"a"));
         let text = key.sign(&edge);
-        let public = PublicKey::read(&key.public().written()).unwrap();
+        let public = PublicKey::read(&key.public().to_text()).unwrap();
         assert_eq!(
             public.open(&text),
             Ok(Checkpoint {

@@ -197,7 +197,7 @@ impl Prepared {
                 Json::string(cut(replica)).as_text()
             );
         }
-        out.push_str(&String::from_utf8_lossy(self.members.inner()));
+        out.push_str(&String::from_utf8_lossy(self.members.inner_text()));
         if let Some(text) = &self.digested {
             let digest = HEXLOWER.encode(digest(&SHA256, text.bytes()).as_ref());
             _ = write!(out, r#","argumentsDigest":"{digest}""#);

@@ -19,7 +19,7 @@ pub struct LedgerFiles {
 
 impl LedgerFiles {
     /// The audit log with this current file. `None` if the path has no file name.
-    pub fn at(file: &Path) -> Option<Self> {
+    pub fn from_path(file: &Path) -> Option<Self> {
         let stem = file.file_stem()?.to_str()?.to_owned();
         Some(Self {
             folder: file.parent().unwrap_or(Path::new("")).to_owned(),
@@ -70,14 +70,14 @@ impl LedgerFiles {
     }
 
     /// The files with lines, the oldest first.
-    pub fn all(&self) -> Vec<PathBuf> {
-        let mut all = self.earlier();
+    pub fn list(&self) -> Vec<PathBuf> {
+        let mut all = self.earlier_files();
         all.extend(Some(self.current()).filter(|current| current.is_file()));
         all
     }
 
     /// The files before the current one, the oldest first.
-    pub(crate) fn earlier(&self) -> Vec<PathBuf> {
+    pub(crate) fn earlier_files(&self) -> Vec<PathBuf> {
         let names = fs::read_dir(&self.folder)
             .into_iter()
             .flatten()
@@ -99,7 +99,7 @@ impl LedgerFiles {
     }
 
     /// The name of the current file after its rotation.
-    pub(crate) fn rotated(&self, first_line: u64) -> PathBuf {
+    pub(crate) fn rotated_path(&self, first_line: u64) -> PathBuf {
         self.folder
             .join(format!("{}-{first_line:0DIGITS$}.{LINES}", self.stem))
     }

@@ -197,7 +197,7 @@ pub fn read(
     let mut found = Vec::new();
     for record in records {
         let mut of_record: Vec<Json> = Vec::new();
-        for path in record.all().iter().rev() {
+        for path in record.list().iter().rev() {
             of_record.extend(newest_in(path, filter, most - of_record.len())?);
             if of_record.len() >= most || is_before(path, filter.since) {
                 break;

@@ -20,7 +20,7 @@ fn retention(file_bytes: u64, kept_bytes: u64) -> Retention {
 }
 
 fn settings(folder: &Path) -> LedgerSettings {
-    let files = LedgerFiles::at(&folder.join("audit.jsonl")).unwrap();
+    let files = LedgerFiles::from_path(&folder.join("audit.jsonl")).unwrap();
     LedgerSettings {
         files,
         retention: retention(1 << 20, 4 << 20),
@@ -51,7 +51,7 @@ fn write(settings: &LedgerSettings, entries: usize) {
         written: u64::try_from(entries).unwrap(),
         lost: 0,
     };
-    assert_eq!(ledger.written(), written);
+    assert_eq!(ledger.counts(), written);
 }
 
 fn public(settings: &LedgerSettings) -> PublicKey {
@@ -123,16 +123,16 @@ fn file_that_was_not_begun_goes_on_where_the_last_one_has_ended() {
     };
     write(&settings, 2);
     write(&settings, 2);
-    let before = settings.files.all();
+    let before = settings.files.list();
     // As if the process ended between renaming a file and beginning the next.
     let head = head_of(lines(&settings.files.current())[0].as_bytes()).unwrap();
     fs::rename(
         settings.files.current(),
-        settings.files.rotated(head.number),
+        settings.files.rotated_path(head.number),
     )
     .unwrap();
     write(&settings, 2);
-    assert!(settings.files.all().len() > before.len());
+    assert!(settings.files.list().len() > before.len());
     assert_eq!(verified(&settings).unwrap().lines.0, 1);
 }
 
@@ -148,7 +148,7 @@ impl Mirror for Copies {
         self.0.lock().unwrap().push(note.to_owned());
     }
 
-    fn written(&self) -> Written {
+    fn counts(&self) -> Written {
         Written {
             written: 7,
             lost: 0,
@@ -170,7 +170,7 @@ fn mirror_gets_each_line_and_checkpoint_as_it_is_in_the_files() {
     write(&settings, 2);
     let written: Vec<_> = settings
         .files
-        .all()
+        .list()
         .iter()
         .flat_map(|path| lines(path))
         .collect();
@@ -207,7 +207,7 @@ fn files_are_rotated_and_the_oldest_removed() {
     for _ in 0..30 {
         write(&settings, 3);
     }
-    let all = settings.files.all();
+    let all = settings.files.list();
     let bytes: u64 = all
         .iter()
         .map(|path| fs::metadata(path).unwrap().len())
@@ -225,7 +225,7 @@ fn size_of_files_holds_for_entries_that_are_written_at_once() {
         ..settings(folder.path())
     };
     write(&settings, 300);
-    for path in settings.files.all() {
+    for path in settings.files.list() {
         let bytes = fs::metadata(&path).unwrap().len();
         assert!(bytes < 5_000, "{path:?} {bytes}");
     }

@@ -56,7 +56,7 @@ pub fn usage(
     filter: &Filter,
 ) -> Result<BTreeMap<UseKey, Use>, Unreadable> {
     let mut table = BTreeMap::new();
-    for path in records.iter().flat_map(LedgerFiles::all) {
+    for path in records.iter().flat_map(LedgerFiles::list) {
         each(&path, |line| {
             if filter.wants(&line) {
                 count(&mut table, &line);
@@ -122,7 +122,7 @@ pub struct Calls {
 /// If a file cannot be read.
 pub fn calls(records: &[LedgerFiles]) -> Result<Calls, Unreadable> {
     let mut calls = Calls::default();
-    for path in records.iter().flat_map(LedgerFiles::all) {
+    for path in records.iter().flat_map(LedgerFiles::list) {
         each(&path, |line| {
             let text = |member| text_of(&line, member);
             let time = Some(text("time")).filter(|time| !time.is_empty());

@@ -140,7 +140,7 @@ pub(crate) fn verify_at(
         }
     }
     let mut state = Reading::new(checkpoints);
-    for path in files.all() {
+    for path in files.list() {
         let mut lines = lines_of(&path).map_err(|error| Unreadable::new(&path, error))?;
         let mut number = 0;
         while let Some(line) = lines

@@ -84,7 +84,7 @@ pub trait Mirror: fmt::Debug + Send + Sync {
     fn checkpoint(&self, note: &str);
 
     /// How many lines and checkpoints arrived, and how many were lost.
-    fn written(&self) -> Written;
+    fn counts(&self) -> Written;
 }
 
 /// Writes an audit log, with entries in the order in which they were added.
@@ -236,7 +236,7 @@ impl Ledger {
     }
 
     /// The numbers of written and lost entries.
-    pub fn written(&self) -> Written {
+    pub fn counts(&self) -> Written {
         Written {
             written: self.shared.written.load(Ordering::Relaxed),
             lost: self.shared.lost.load(Ordering::Relaxed),
@@ -244,8 +244,8 @@ impl Ledger {
     }
 
     /// The numbers of entries that the mirror got and lost; `None` without a mirror.
-    pub fn mirrored(&self) -> Option<Written> {
-        self.shared.mirror().map(|mirror| mirror.written())
+    pub fn mirror_counts(&self) -> Option<Written> {
+        self.shared.mirror().map(|mirror| mirror.counts())
     }
 
     /// Writes the waiting entries and a checkpoint, and ends the thread. Blocks for some seconds,
@@ -341,7 +341,7 @@ impl Writer {
             file.set_len(continued.length)?;
         }
         if continued.length == 0
-            && let Some(last) = files.earlier().last()
+            && let Some(last) = files.earlier_files().last()
         {
             // A process ended before it could begin this file, which continues the last one.
             continued.chain = Continued::read(last)?.chain;
@@ -518,7 +518,7 @@ impl Writer {
         self.sync()?;
         self.checkpoint();
         let files = &self.files;
-        let rotated = files.rotated(self.first_line);
+        let rotated = files.rotated_path(self.first_line);
         // Renaming would replace an existing file. No other process writes here.
         if fs::exists(&rotated)? {
             let message = format!(
@@ -549,7 +549,7 @@ impl Writer {
             kept_bytes,
             kept_for,
         } = self.shared.retention();
-        for path in self.files.earlier().into_iter().rev() {
+        for path in self.files.earlier_files().into_iter().rev() {
             let Ok(about) = fs::metadata(&path) else {
                 continue;
             };

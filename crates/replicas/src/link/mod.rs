@@ -86,7 +86,7 @@ pub trait Members: Send + Sync {
     fn address(&self, run: ProcessRun) -> Option<SocketAddr>;
 
     /// Waits for the address of a run that has just joined.
-    fn settled<'a>(&'a self, run: ProcessRun) -> BoxFuture<'a, ()>;
+    fn wait_for_address<'a>(&'a self, run: ProcessRun) -> BoxFuture<'a, ()>;
 
     /// The other replicas that are not ending and have an address.
     fn list(&self) -> Vec<ProcessRun>;
@@ -214,7 +214,7 @@ impl Replicas for Link {
                 return Err(ForwardError::TooLong);
             }
             if self.members.address(run).is_none() {
-                self.members.settled(run).await;
+                self.members.wait_for_address(run).await;
             }
             self.replica(run)
                 .ok_or(ForwardError::Gone)?
@@ -353,7 +353,7 @@ mod tests {
             self.0.filter(|_| run == RUN)
         }
 
-        fn settled(&self, _: ProcessRun) -> BoxFuture<'_, ()> {
+        fn wait_for_address(&self, _: ProcessRun) -> BoxFuture<'_, ()> {
             Box::pin(std::future::ready(()))
         }
 

@@ -285,7 +285,7 @@ impl ApprovalsInCommon {
         self.shared.run(&invocation).await
     }
 
-    fn sealed(
+    fn seal_call(
         &self,
         call: &CallToApprove,
         question: &Question,
@@ -393,7 +393,13 @@ impl ApprovalsInCommon {
 
     /// The text of a [`statement`](Self::statement), if a replica has sealed it and it has not
     /// expired. The expiry prevents somebody from putting an old one back.
-    fn opened(&self, id: &str, call_digest: &str, word: &str, sealed: &str) -> Option<String> {
+    fn open_statement(
+        &self,
+        id: &str,
+        call_digest: &str,
+        word: &str,
+        sealed: &str,
+    ) -> Option<String> {
         let text = self
             .seal
             .open_for(sealed, format!("{id} {call_digest} {word}").as_bytes())?;
@@ -408,7 +414,7 @@ impl ApprovalsInCommon {
 
     /// The approver's answer, if its seal is genuine.
     fn said(&self, id: &str, call_digest: &str, word: &str, by: &str) -> Option<Status> {
-        let name = self.opened(id, call_digest, word, by)?.into();
+        let name = self.open_statement(id, call_digest, word, by)?.into();
         match word {
             "approved" => Some(Status::Approved(name)),
             "refused" => Some(Status::Refused(name)),
@@ -428,7 +434,7 @@ impl CommonApprovals for ApprovalsInCommon {
         Box::pin(async move {
             let (call_digest, owner) = (digest_of(&call), digest(&[&call.principal.to_bytes()]));
             let sealed = self
-                .sealed(&call, &question, &call_digest)
+                .seal_call(&call, &question, &call_digest)
                 .ok_or(NotAsked::Away)?;
             let (id, shown) = (
                 format!("{:08x}", fastrand::u32(..)),
@@ -561,7 +567,7 @@ impl CommonApprovals for ApprovalsInCommon {
                 .run_on(ROUNDS, &IS_CONTINUED, &[&call_digest, &state])
                 .await
                 .map_err(|_| NotAsked::Away)?;
-            Ok(self.opened(&state, &call_digest, CONTINUED, &sealed))
+            Ok(self.open_statement(&state, &call_digest, CONTINUED, &sealed))
         })
     }
 

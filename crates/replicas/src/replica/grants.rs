@@ -231,7 +231,7 @@ impl CommonEntries for GrantsInCommon {
             // The earlier refresh token may be invalid now. If a failover loses the new one, the
             // user has to sign in again.
             if done == Exchanged::Done && kind == Kind::Grant && !exchange.is_of_lease {
-                match self.shared.replicated(REPLICATED).await {
+                match self.shared.wait_for_replication(REPLICATED).await {
                     Ok(true) => {}
                     Ok(false) => {
                         tracing::warn!("no replica of Valkey has confirmed a user's grant yet");

@@ -95,7 +95,7 @@ impl Members for Replicas {
         self.membership.find(&run.to_string())?.address
     }
 
-    fn settled<'a>(&'a self, run: ProcessRun) -> BoxFuture<'a, ()> {
+    fn wait_for_address<'a>(&'a self, run: ProcessRun) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let _ = self
                 .membership

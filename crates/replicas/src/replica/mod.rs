@@ -115,7 +115,7 @@ impl Replicas {
 
     /// Connects without joining the replicas, for a command that reads their common data. Waits
     /// until connected, or until the connection fails.
-    pub async fn connected(config: &Config) -> Result<Option<(Self, DropGuard)>, ReplicaError> {
+    pub async fn connect(config: &Config) -> Result<Option<(Self, DropGuard)>, ReplicaError> {
         let Some(replicas) = Self::from_config(config)? else {
             return Ok(None);
         };

@@ -125,7 +125,7 @@ impl Switches {
     }
 
     /// The switch of a server as Valkey has it, if a replica has sealed it.
-    fn opened(&self, key: &str, server: &str, sealed: &str) -> Option<Switch> {
+    fn open_switch(&self, key: &str, server: &str, sealed: &str) -> Option<Switch> {
         let owner = format!("{key} {server}");
         let text = self.seal.open_for(sealed, owner.as_bytes())?;
         let (number, word) = std::str::from_utf8(&text).ok()?.split_once(' ')?;
@@ -144,7 +144,7 @@ impl Switches {
         let stored: BTreeMap<String, String> =
             self.shared.run(&READ.key(key.as_str())).await.ok()?;
         for (server, sealed) in &stored {
-            let Some(switch) = self.opened(&key, server, sealed) else {
+            let Some(switch) = self.open_switch(&key, server, sealed) else {
                 continue;
             };
             let is_newer = |known: &Switch| switch.rank() > known.rank();
@@ -154,7 +154,7 @@ impl Switches {
         }
         for (server, switch) in self.known.clone() {
             let held = stored.get(&server);
-            let held = held.and_then(|sealed| self.opened(&key, &server, sealed));
+            let held = held.and_then(|sealed| self.open_switch(&key, &server, sealed));
             if held.is_none_or(|held| held.rank() < switch.rank()) {
                 let told = self.send(&server, switch).await;
                 if let Some(known) = self.known.get_mut(&server) {

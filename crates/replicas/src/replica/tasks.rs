@@ -85,7 +85,7 @@ impl TasksInCommon {
         self.shared.key(&digest(&[task]), "task")
     }
 
-    fn sealed(&self, task: &[u8], known: &CommonTask) -> Option<String> {
+    fn seal_task(&self, task: &[u8], known: &CommonTask) -> Option<String> {
         let with = |call| {
             serde_json::to_vec(&Written {
                 server: known.server.clone(),
@@ -103,7 +103,7 @@ impl TasksInCommon {
     }
 
     /// The record of this task, if it was sealed with one of the keys.
-    fn opened(&self, task: &[u8], held: &str, left: i64) -> Option<CommonTask> {
+    fn open_record(&self, task: &[u8], held: &str, left: i64) -> Option<CommonTask> {
         let (_, sealed) = held.split_once(' ').filter(|_| held.len() <= LONGEST)?;
         let Written { server, call } =
             serde_json::from_slice(&self.seal.open_for(sealed, task)?).ok()?;
@@ -156,13 +156,13 @@ impl CommonTaskOwners for TasksInCommon {
         Box::pin(async move {
             let (held, left): (String, i64) =
                 log_failure(self.shared.run(&FIND.key(self.key(&task))).await)?;
-            self.opened(&task, &held, left)
+            self.open_record(&task, &held, left)
         })
     }
 
     fn learn(&self, task: Vec<u8>, learnt: CommonTask, created: bool) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let Some(sealed) = self.sealed(&task, &learnt) else {
+            let Some(sealed) = self.seal_task(&task, &learnt) else {
                 return;
             };
             let mut script = LEARN.key(self.key(&task));

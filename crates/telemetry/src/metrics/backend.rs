@@ -133,7 +133,7 @@ impl BackendMetrics {
     }
 
     /// Counts a copy of a request for its mirror.
-    pub fn mirrored(&self, outcome: MirrorOutcome) {
+    pub fn count_mirrored(&self, outcome: MirrorOutcome) {
         if let Some(count) = self.mirrored.get(outcome as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -158,7 +158,7 @@ impl BackendMetrics {
 
     /// Counts that Fanlight stopped using the server, because the server did not answer a check or
     /// its last calls.
-    pub fn ejected(&self) {
+    pub fn count_ejection(&self) {
         self.ejections.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -286,7 +286,7 @@ impl Metrics {
         sources.push(Box::new(source));
     }
 
-    pub(crate) fn active(&self, change: i64) {
+    pub(crate) fn add_active(&self, change: i64) {
         self.active_requests.fetch_add(change, Ordering::Relaxed);
     }
 

@@ -19,7 +19,7 @@ pub(crate) fn learn(
         Method::ListPrompts => (NameKind::Prompt, "prompts"),
         _ => return,
     };
-    if let Some(derived) = answer.derived() {
+    if let Some(derived) = answer.derived_values() {
         let mut first = false;
         derived.get_or_insert_with(|| {
             first = true;

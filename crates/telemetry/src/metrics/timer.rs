@@ -83,7 +83,7 @@ impl Timer {
             http: backend.and_then(BackendLabels::http),
         };
         if side == Side::Server {
-            metrics.active(1);
+            metrics.add_active(1);
         }
         Self {
             metrics,
@@ -131,7 +131,7 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         if self.side == Side::Server {
-            self.metrics.active(-1);
+            self.metrics.add_active(-1);
         }
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Clean {
 }
 
 /// Masks a message. A text that is no JSON is masked as one string.
-pub(super) fn masked(text: &str, values: &Values) -> Clean {
+pub(super) fn mask_message(text: &str, values: &Values) -> Clean {
     let body = text.strip_prefix(MARK).unwrap_or(text);
     let Ok(json) = Json::parse(Bytes::copy_from_slice(body.as_bytes()), MAX_NESTING) else {
         let clean = mask_values(text, values);
@@ -64,7 +64,7 @@ pub(super) fn masked(text: &str, values: &Values) -> Clean {
 /// A text without secrets; `None` if it has none.
 pub(super) fn mask_values(text: &str, values: &Values) -> Option<String> {
     let by_name = without_secrets(text, MASKED);
-    let by_value = values.masked(by_name.as_deref().unwrap_or(text), MASKED);
+    let by_value = values.mask_values(by_name.as_deref().unwrap_or(text), MASKED);
     by_value.or(by_name)
 }
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     fn clean(text: &str) -> (String, Vec<String>) {
-        let Clean { text, masked, .. } = masked(text, &values());
+        let Clean { text, masked, .. } = mask_message(text, &values());
         (text, masked)
     }
 
@@ -312,7 +312,7 @@ mod tests {
     fn value_across_strings_masks_the_whole_message() {
         let mut values = Values::default();
         values.configure(vec![r#""user":"root","x""#.to_owned()]);
-        let clean = masked(r#"{"user":"root","x":1}"#, &values);
+        let clean = mask_message(r#"{"user":"root","x":1}"#, &values);
         assert_eq!(
             (&*clean.text, &*clean.masked),
             ("\"[masked]\"", &[String::new()][..])

@@ -13,7 +13,7 @@ use fanlight_protocol::sse::EventDecoder;
 use fanlight_protocol::{Message as Parsed, Method};
 
 use super::causes::Causes;
-use super::mask::{Clean, MASKED, mask_values, masked};
+use super::mask::{Clean, MASKED, mask_message, mask_values};
 use super::tap::{Batch, Captured, Item, Party};
 use super::values::Values;
 use super::{
@@ -97,7 +97,7 @@ impl Scribe {
 
     /// A scribe whose microsecond 0 was at `started`, without a limit, and that moment by the steady
     /// clock of its messages.
-    pub(crate) fn of_past(started: SystemTime) -> (Self, Instant) {
+    pub(crate) fn from_start(started: SystemTime) -> (Self, Instant) {
         let scribe = Self {
             started,
             ..Self::new(u64::MAX, false)
@@ -128,7 +128,7 @@ impl Scribe {
     fn mask_server(&self, server: &mut RecordedServer) {
         let mut all = Vec::new();
         let mut mask = |text: &mut String, place: &str| {
-            let clean = masked(text, &self.values);
+            let clean = mask_message(text, &self.values);
             *text = clean.text;
             all.extend(
                 clean
@@ -311,7 +311,7 @@ impl Scribe {
                     text,
                     masked,
                     originals,
-                } = masked(text, &self.values);
+                } = mask_message(text, &self.values);
                 (Text::Text(text), masked, originals)
             }
             // Names cannot be told from values here, so any secret hides the whole.

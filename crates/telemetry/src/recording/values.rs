@@ -79,7 +79,7 @@ impl Values {
     }
 
     /// `text` with `blank` in place of each value; `None` if it has none.
-    pub(super) fn masked(&self, text: &str, blank: &str) -> Option<String> {
+    pub(super) fn mask_values(&self, text: &str, blank: &str) -> Option<String> {
         let mut places: Vec<_> = self.find(text.as_bytes()).collect();
         places.sort_by_key(|place| place.start);
         let (mut out, mut copied) = (String::new(), 0);
@@ -356,7 +356,9 @@ mod tests {
         }
         for text in texts {
             assert!(values.are_in(text.as_bytes()), "{text}");
-            let masked = values.masked(&format!("see {text}"), "[masked]").unwrap();
+            let masked = values
+                .mask_values(&format!("see {text}"), "[masked]")
+                .unwrap();
             assert!(
                 masked.contains("[masked]") && !values.are_in(masked.as_bytes()),
                 "{masked}"
@@ -374,10 +376,10 @@ mod tests {
             "s3cret",
             "100% \\u0041 H4sIAAAA aGVsbG8gd29ybGQ=",
         ] {
-            assert_eq!(values.masked(text, "-"), None, "{text}");
+            assert_eq!(values.mask_values(text, "-"), None, "{text}");
         }
         let masked = values
-            .masked(&format!("a {SECRET}{SECRET} z"), "-")
+            .mask_values(&format!("a {SECRET}{SECRET} z"), "-")
             .unwrap();
         assert_eq!(masked, "a -- z");
     }

@@ -136,7 +136,7 @@ impl Ring {
             let first = first.filter(|first| state.traces.contains_key(first));
             let id = first.unwrap_or(own);
             if let Some(issued) = issued {
-                state.rounds.issued(issued, id);
+                state.rounds.record_state(issued, id);
             }
             let mut spans = state.add(id, span, size, most);
             if first.is_some() {

@@ -187,10 +187,10 @@ impl Records {
     /// The time from the first start to the last end, or of the rounds of a call, without the waits for
     /// people.
     fn duration(&self) -> Duration {
-        self.whole().saturating_sub(self.waited())
+        self.total_duration().saturating_sub(self.waited())
     }
 
-    fn whole(&self) -> Duration {
+    fn total_duration(&self) -> Duration {
         if self.has_rounds {
             return self
                 .tops()

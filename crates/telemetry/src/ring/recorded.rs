@@ -38,9 +38,9 @@ struct Messages<'a> {
 impl Trace {
     /// The messages of the calls, as far as their content was kept, and a scribe for them; `None` if
     /// nothing was kept. Messages of clients without an endpoint in the trace get `default_endpoint`.
-    pub fn recorded(&self, default_endpoint: &str) -> Option<(Scribe, Batch)> {
+    pub fn to_recording(&self, default_endpoint: &str) -> Option<(Scribe, Batch)> {
         let started = self.spans.iter().map(|span| span.start_time).min();
-        let (scribe, began) = Scribe::of_past(started.filter(|_| !self.content.is_empty())?);
+        let (scribe, began) = Scribe::from_start(started.filter(|_| !self.content.is_empty())?);
         let mut messages = Messages {
             trace: self,
             default_endpoint,
@@ -97,7 +97,7 @@ impl<'a> Messages<'a> {
                 ContentKind::Answer if is_its => INPUT_RESPONSES,
                 _ => continue,
             };
-            params.member(member, &self.whole(content)?);
+            params.member(member, &self.content_json(content)?);
         }
         let mut progress = trace.content.iter();
         let progress = progress.find(|one| one.kind == ContentKind::Progress);
@@ -110,7 +110,7 @@ impl<'a> Messages<'a> {
     }
 
     /// The content as JSON. Without it, the message counts as lost.
-    fn whole(&mut self, content: &TraceContent) -> Option<Json> {
+    fn content_json(&mut self, content: &TraceContent) -> Option<Json> {
         let json = content.json();
         if json.is_none() {
             self.batch.lost.messages += 1;
@@ -149,7 +149,7 @@ impl<'a> Messages<'a> {
         let Some(call) = self.call(of).filter(|_| !is_in_request) else {
             return;
         };
-        let Some(body) = self.whole(content) else {
+        let Some(body) = self.content_json(content) else {
             return;
         };
         let (body, asked) = (body.as_text(), &content.span_id);
@@ -202,7 +202,7 @@ impl<'a> Messages<'a> {
             let (id, body) = (all.slice(member.key), all.slice(member.value));
             let (to, at, rest) = match content.kind {
                 ContentKind::Question => {
-                    let rest = String::from_utf8_lossy(body.inner()).into_owned();
+                    let rest = String::from_utf8_lossy(body.inner_text()).into_owned();
                     (To::Client, self.passed_on(caller, content.at), rest)
                 }
                 ContentKind::Answer => (To::Server, content.at, format!(r#""result":{body}"#)),

@@ -42,7 +42,7 @@ fn record(
         began: Moment::now(),
         links: Vec::new(),
     };
-    let context = TraceContext::within(None, TraceId::from(trace), SpanId::from(id), false);
+    let context = TraceContext::new_child(None, TraceId::from(trace), SpanId::from(id), false);
     let parent = (parent > 0).then(|| ParentSpan {
         id: SpanId::from(parent),
         is_remote: false,

@@ -135,7 +135,7 @@ impl Attended {
             missing,
             ..
         } = self;
-        let answer = traced.finish(&response, missing.required());
+        let answer = traced.finish(&response, missing.required_capabilities());
         // An error means that the stream is closed.
         let _ = events.send(event("answer", &answer)).await;
     }
@@ -167,17 +167,17 @@ impl Attended {
                 return response;
             };
             if round == MAX_INPUT_ROUNDS {
-                return refused(format!(
+                return error_response(format!(
                     "the server asked for input more than {MAX_INPUT_ROUNDS} times, which is the limit"
                 ));
             }
             match self.ask_all(&required, patience).await {
                 Ok(answers) => operation.answer(&answers, required.state.as_ref()),
                 Err(Unanswered::Incapable) => return response,
-                Err(Unanswered::Because(reason)) => return refused(reason),
+                Err(Unanswered::Because(reason)) => return error_response(reason),
             }
         }
-        refused("the server asked for input too often".to_owned())
+        error_response("the server asked for input too often".to_owned())
     }
 
     /// The response to one request. Meanwhile the server's messages are shown.
@@ -208,7 +208,7 @@ impl Attended {
         match message {
             ServerMessage::Notification(notification)
             | ServerMessage::TaskProgress(notification) => {
-                self.traced.parent().notified(&notification);
+                self.traced.parent().record_notification(&notification);
                 if notification.method == Method::from_name("notifications/progress") {
                     self.progress.latest = notification.params();
                 }
@@ -365,6 +365,6 @@ impl Progress {
     }
 }
 
-fn refused(reason: String) -> fanlight_protocol::Response {
+fn error_response(reason: String) -> fanlight_protocol::Response {
     fanlight_protocol::Response::from_error(&RpcError::new(code::INTERNAL, reason))
 }

@@ -21,7 +21,7 @@ impl MissingCapabilities {
 
     /// The `ClientCapabilities` that a client must declare for the refused requests; `None` if
     /// there were none.
-    pub(super) fn required(&self) -> Option<Json> {
+    pub(super) fn required_capabilities(&self) -> Option<Json> {
         required_capabilities(&self.missing)
     }
 

@@ -71,7 +71,7 @@ pub(super) async fn answer(
         true => attended::answer(&admin, operator, call)?,
         false => json(unattended(&admin.subject, call).await),
     };
-    Ok(about.with(response))
+    Ok(about.attach_to(response))
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {
@@ -106,7 +106,7 @@ fn describe(method: &Method, params: &Json) -> About {
 async fn unattended(subject: &Subject, call: OperatorCall) -> Json {
     let traced = TracedCall::begin(subject, &call);
     let context = traced.context(subject, call.endpoint, Json::empty_object(), false);
-    let (messages, mut refusals) = Refusals::during(traced.parent());
+    let (messages, mut refusals) = Refusals::channel(traced.parent());
     let request = Unresolved {
         method: call.method,
         params: Some(call.params),
@@ -120,10 +120,10 @@ async fn unattended(subject: &Subject, call: OperatorCall) -> Json {
     let running = traced.parent();
     let response = tokio::select! {
         biased;
-        response = running.scope(refusals.until(answer)) => response,
+        response = running.scope(refusals.refuse_until(answer)) => response,
         () = traced::cancelled(&running) => Response::from_error(&cancelled_by_operator()),
     };
-    traced.finish(&response, refusals.required())
+    traced.finish(&response, refusals.required_capabilities())
 }
 
 /// The parsed body.

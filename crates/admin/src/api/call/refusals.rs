@@ -20,7 +20,7 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// The sender for the server's messages during the call of `trace`, and their receiver.
-    pub(super) fn during(trace: Parent) -> (ServerMessages, Self) {
+    pub(super) fn channel(trace: Parent) -> (ServerMessages, Self) {
         let (sender, messages) = ServerMessages::channel(CAPACITY);
         (
             sender,
@@ -33,7 +33,10 @@ impl Refusals {
     }
 
     /// Waits for the answer, and refuses requests meanwhile.
-    pub(super) async fn until(&mut self, answer: impl Future<Output = Response>) -> Response {
+    pub(super) async fn refuse_until(
+        &mut self,
+        answer: impl Future<Output = Response>,
+    ) -> Response {
         let mut answer = std::pin::pin!(answer);
         let response = loop {
             tokio::select! {
@@ -57,15 +60,15 @@ impl Refusals {
 
     /// The `ClientCapabilities` that a client must declare for the refused requests; `None` if
     /// there were none.
-    pub(super) fn required(&self) -> Option<Json> {
-        self.missing.required()
+    pub(super) fn required_capabilities(&self) -> Option<Json> {
+        self.missing.required_capabilities()
     }
 
     fn take(&mut self, message: ServerMessage) {
         match message {
             ServerMessage::Notification(notification)
             | ServerMessage::TaskProgress(notification) => {
-                self.trace.notified(&notification);
+                self.trace.record_notification(&notification);
             }
             ServerMessage::Refused(missing) => self.missing.note(missing),
             // Dropping the request tells the server that the client lacks the capability.

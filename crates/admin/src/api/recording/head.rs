@@ -30,7 +30,7 @@ pub(super) async fn head(admin: &Admin, selection: &Selection, started: SystemTi
     };
     // Lists that nobody has read yet are read now.
     for kind in KINDS {
-        gateway.listed(kind, &Endpoint::Everything).await;
+        gateway.current_list(kind, &Endpoint::Everything).await;
     }
     let lists = KINDS.map(|kind| gateway.own_entries(kind, true));
     for (name, status) in gateway.status() {

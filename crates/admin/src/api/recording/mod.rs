@@ -98,7 +98,7 @@ pub(crate) async fn answer(
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     let answer = (headers, Body::from_stream(lines.boxed())).into_response();
-    Ok(About(about).with(answer))
+    Ok(About(about).attach_to(answer))
 }
 
 /// Ends the running recording, whose reader gets the rest and the last line.
@@ -112,7 +112,7 @@ pub(crate) async fn end(State(admin): AdminState) -> Answer {
 /// One trace as a recording.
 pub(crate) async fn of_trace(State(admin): AdminState, Path(id): Path<String>) -> Answer {
     let trace = traces::find(&admin, &id)?;
-    let (mut scribe, batch) = trace.recorded(DEFAULT_PATH).ok_or_else(|| {
+    let (mut scribe, batch) = trace.to_recording(DEFAULT_PATH).ok_or_else(|| {
         Refusal::new(
             http::StatusCode::CONFLICT,
             "the content of this trace was not kept",

@@ -134,7 +134,7 @@ impl Group {
     }
 
     /// The first endpoint of a request that is not about a task.
-    async fn first(&self, call: &Call) -> Option<Arc<Instance>> {
+    async fn first_instance(&self, call: &Call) -> Option<Arc<Instance>> {
         if self.only.is_some() {
             return self.only.clone();
         }
@@ -252,7 +252,10 @@ impl Group {
         let other = avoided.and_then(|avoided| self.choose(&call, &[avoided]));
         let mut member = match other {
             Some(other) => other,
-            None => self.first(&call).await.ok_or_else(|| self.nowhere())?,
+            None => self
+                .first_instance(&call)
+                .await
+                .ok_or_else(|| self.nowhere())?,
         };
         let (mut tried, mut first_error) = (Tried::new(), None);
         loop {
@@ -329,7 +332,7 @@ impl Group {
         let home = self.home_of(&call);
         let first = match &home {
             Some(home) => Some(Arc::clone(home)),
-            None => self.first(&call).await,
+            None => self.first_instance(&call).await,
         };
         let first = first.ok_or_else(|| self.nowhere())?;
         let outcome = first.request(call.clone(), 0).await;
@@ -461,7 +464,7 @@ impl Group {
         present
             .map(|member| member.status())
             .min_by_key(|status| status.state.rank())
-            .unwrap_or_else(|| unknown("http"))
+            .unwrap_or_else(|| unknown_status("http"))
     }
 
     /// Whether it keeps anything that its clients wait for or that would be lost with it, as far as
@@ -489,7 +492,7 @@ impl Group {
     }
 
     /// A token that is cancelled when the group ends.
-    pub(super) fn ended(&self) -> CancellationToken {
+    pub(super) fn shutdown_token(&self) -> CancellationToken {
         self.common.shutdown.clone()
     }
 
@@ -523,7 +526,7 @@ impl Group {
 }
 
 /// The status of a server without an instance.
-pub(super) fn unknown(transport: &'static str) -> BackendStatus {
+pub(super) fn unknown_status(transport: &'static str) -> BackendStatus {
     BackendStatus {
         attempted: false,
         state: BackendState::Connecting,

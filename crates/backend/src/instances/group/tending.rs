@@ -78,7 +78,7 @@ impl Group {
     fn let_go(&self) {
         let members = self.members.load_full();
         let is_needed = |member: &Instance| {
-            member.load.running() > 0
+            member.load.running_count() > 0
                 || (member.is_connected()
                     && (member.pool.has_clients()
                         || !self.common.owners.has_none_at(member.number)))

@@ -66,7 +66,7 @@ impl ExtensionWait<'_> {
                     .member("inputResponses", &responses)
                     .finish();
                 match pace.judge(self.ask(Method::UpdateTask, params).await, &REFUSALS)? {
-                    Step::Result(_) => inputs.sent(),
+                    Step::Result(_) => inputs.clear_answers(),
                     Step::Refused(response) => return Ok(response),
                     Step::Retry => continue,
                 }

@@ -113,7 +113,7 @@ impl<'a> Inputs<'a> {
                 Ok(answer) => Box::pin(async move {
                     Answered {
                         key,
-                        outcome: answered(answer, limit).await,
+                        outcome: await_answer(answer, limit).await,
                     }
                 }),
                 Err(why) => Box::pin(ready(Answered {
@@ -191,7 +191,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The `inputResponses`, once all open requests are answered; kept until [`Self::sent`].
+    /// The `inputResponses`, once all open requests are answered; kept until [`Self::clear_answers`].
     pub(super) fn responses(&self) -> Option<Json> {
         if self.answers.is_empty() || !self.open.is_empty() {
             return None;
@@ -204,12 +204,12 @@ impl<'a> Inputs<'a> {
     }
 
     /// Removes the responses, which the server has received.
-    pub(super) fn sent(&mut self) {
+    pub(super) fn clear_answers(&mut self) {
         self.answers.clear();
     }
 }
 
-async fn answered(
+async fn await_answer(
     answer: oneshot::Receiver<Response>,
     limit: Duration,
 ) -> Result<Json, (String, Option<Json>)> {

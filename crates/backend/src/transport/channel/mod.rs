@@ -83,7 +83,7 @@ impl Channel {
         let _ = self.shared.revision.set(revision);
     }
 
-    pub(crate) fn gone(&self) -> CancellationToken {
+    pub(crate) fn gone_token(&self) -> CancellationToken {
         self.shared.gone.clone()
     }
 
@@ -131,7 +131,7 @@ impl Channel {
                 Some(request.deadline),
             ),
             // The channel had already ended, so nothing was sent.
-            Err(_) => Either::Left(ready(Err(shared.writer.ended()))),
+            Err(_) => Either::Left(ready(Err(shared.writer.end_error()))),
         };
         let received = shared.liveness.received();
         let place = PendingGuard {
@@ -324,7 +324,7 @@ impl Shared {
         // Cancelled first, so that a repeated request uses the next connection.
         self.gone.cancel();
         self.pending
-            .close(&self.liveness.given_up().unwrap_or_else(|| error.clone()));
+            .close(&self.liveness.failure().unwrap_or_else(|| error.clone()));
     }
 }
 
@@ -438,7 +438,7 @@ impl Liveness {
     }
 
     /// The reason why the channel was given up, if it was.
-    pub(crate) fn given_up(&self) -> Option<BackendError> {
+    pub(crate) fn failure(&self) -> Option<BackendError> {
         self.given_up.get().cloned()
     }
 }

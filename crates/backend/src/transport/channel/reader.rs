@@ -253,7 +253,7 @@ impl<'a> Reader<'a> {
         let error = if len > limit {
             BackendError::ResponseTooLarge { limit }
         } else {
-            self.shared.context.memory.spent()
+            self.shared.context.memory.no_memory_error()
         };
         let pending = &self.shared.pending;
         let found = partial::id(head, tail)

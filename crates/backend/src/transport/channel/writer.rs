@@ -39,7 +39,7 @@ pub(crate) trait MessageWriter: Send + Sync {
     fn detach(&self, sending: SendFuture);
 
     /// The error of requests after the transport's end.
-    fn ended(&self) -> BackendError;
+    fn end_error(&self) -> BackendError;
 }
 
 /// Resolves once the server has accepted or refused a message.

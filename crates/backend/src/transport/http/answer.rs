@@ -51,8 +51,10 @@ impl HttpTransport {
         request: &ActiveRequest<'_>,
     ) -> Result<Reply, BackendError> {
         match (http.status.as_u16(), &form) {
-            (status @ (202 | 204), _) => Err(malformed(format!("HTTP {status} without an answer"))),
-            (200..=299, Form::Other(found)) => Err(malformed(format!(
+            (status @ (202 | 204), _) => {
+                Err(malformed_error(format!("HTTP {status} without an answer")))
+            }
+            (200..=299, Form::Other(found)) => Err(malformed_error(format!(
                 "content type {found:?}, neither JSON nor an event stream"
             ))),
             _ => Ok(self.read_rejection(http, &form, request.id).await),
@@ -70,7 +72,7 @@ impl HttpTransport {
             self.record_received(http, &body);
             // Some servers of every revision send the answer in a batch.
             let messages = messages(body, true);
-            let messages = messages.map_err(|error| malformed(error.to_string()))?;
+            let messages = messages.map_err(|error| malformed_error(error.to_string()))?;
             let mut answers = messages.filter_map(|message| match message {
                 Message::Response(response) => Some(response),
                 _ => None,
@@ -78,7 +80,7 @@ impl HttpTransport {
             let response =
                 answers.find(|response| request_number(&response.id()) == Some(request.id));
             let response =
-                response.ok_or_else(|| malformed("the body does not answer the request"))?;
+                response.ok_or_else(|| malformed_error("the body does not answer the request"))?;
             Ok(Reply::Answer {
                 response,
                 session: session(http, request),
@@ -348,7 +350,7 @@ fn form(http: &HttpResponse) -> Form {
     }
 }
 
-fn malformed(reason: impl Into<String>) -> BackendError {
+fn malformed_error(reason: impl Into<String>) -> BackendError {
     BackendError::Malformed {
         reason: reason.into(),
     }

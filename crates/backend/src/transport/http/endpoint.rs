@@ -219,7 +219,7 @@ impl HttpEndpoint {
     }
 
     /// The headers of a client's request that the server gets, as one text.
-    pub(crate) fn told_of(&self, client: &Caller) -> String {
+    pub(crate) fn forwarded_headers(&self, client: &Caller) -> String {
         let lines = self.headers.of_client(client);
         lines.fold(String::new(), |all, (name, value)| {
             all + name.as_str() + ":" + value + "\n"

@@ -109,7 +109,7 @@ impl EventStream {
 
     /// Waits for more data; returns whether there was any. Call it once there are no further
     /// events. Cancel safe.
-    pub(super) async fn more(&mut self) -> Result<bool, HttpError> {
+    pub(super) async fn read_more(&mut self) -> Result<bool, HttpError> {
         let Some(chunk) = self.http.chunk().await? else {
             return Ok(false);
         };

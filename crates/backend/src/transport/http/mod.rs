@@ -227,7 +227,7 @@ impl HttpTransport {
         }
         if let Some((kept, id)) = self.context.kept.as_ref().zip(self.session()) {
             let may_end = timeout(SESSION_END, kept.may_end()).await;
-            kept.ended(id);
+            kept.remove(id);
             if may_end != Ok(true) {
                 return;
             }

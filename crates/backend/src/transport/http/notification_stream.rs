@@ -116,7 +116,7 @@ impl HttpTransport {
     /// Reads one stream to its end.
     async fn listen(&self, mut stream: Box<EventStream>, position: &mut Position) {
         loop {
-            let more = stream.more().await;
+            let more = stream.read_more().await;
             loop {
                 match stream.next_event().await {
                     Ok(Some(event)) => self.take_outside_event(event),

@@ -80,7 +80,7 @@ async fn first_event(stream: &mut EventStream) -> Option<Event> {
         if let Some(event) = stream.next_event().await.ok()? {
             return Some(event);
         }
-        if !stream.more().await.ok()? {
+        if !stream.read_more().await.ok()? {
             return None;
         }
     }
@@ -122,7 +122,7 @@ async fn read(mut stream: EventStream, shared: &Shared) -> BackendError {
                 }
             }
         }
-        if !matches!(stream.more().await, Ok(true)) {
+        if !matches!(stream.read_more().await, Ok(true)) {
             return BackendError::ClosedEarly;
         }
     }
@@ -235,7 +235,7 @@ impl MessageWriter for MessagePoster {
             });
     }
 
-    fn ended(&self) -> BackendError {
+    fn end_error(&self) -> BackendError {
         BackendError::Unreachable {
             reason: "its event stream has ended".into(),
         }

@@ -67,7 +67,7 @@ impl<'a> Reading<'a> {
     }
 
     /// The error if there will be no answer.
-    fn ended(&mut self) -> BackendError {
+    fn end_error(&mut self) -> BackendError {
         self.skipped
             .take()
             .map_or(BackendError::ClosedEarly, |reason| {
@@ -120,7 +120,7 @@ impl HttpTransport {
                     self.send_reply(reply);
                     continue;
                 }
-                more = stream.more() => more,
+                more = stream.read_more() => more,
                 Some(()) = OptionFuture::from(reading.refused.map(sleep_until)) => {
                     return Err(BackendError::Malformed { reason: "it waits for the answer to a request of its own".into() });
                 }
@@ -160,7 +160,7 @@ impl HttpTransport {
             .as_ref()
             .filter(|_| self.revision.has_sessions)
         else {
-            return Err(reading.ended());
+            return Err(reading.end_error());
         };
         let RetryDelays { shortest, longest } = RetryDelays {
             shortest: limit("backendResume", Duration::from_secs(1)),
@@ -169,7 +169,7 @@ impl HttpTransport {
         let mut retry = position.retry;
         loop {
             if *futile >= limit("streamAttempts", 5) {
-                return Err(reading.ended());
+                return Err(reading.end_error());
             }
             let resumed = Arc::new(Notify::new());
             let paused = StreamSignal::Paused {
@@ -189,7 +189,7 @@ impl HttpTransport {
                     status: 408 | 429 | 500 | 502..=504,
                 })
                 | Err(_) => *futile += 1,
-                Ok(Opened::Refused { .. }) => return Err(reading.ended()),
+                Ok(Opened::Refused { .. }) => return Err(reading.end_error()),
             }
             retry = Some(
                 retry

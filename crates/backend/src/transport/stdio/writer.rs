@@ -105,9 +105,9 @@ impl MessageWriter for LineQueue {
         };
         Either::Left(ready(match self.0.try_send(line) {
             Ok(()) => Ok(None),
-            Err(TrySendError::Closed(_)) => Err(self.ended()),
+            Err(TrySendError::Closed(_)) => Err(self.end_error()),
             Err(TrySendError::Full(line)) => {
-                let queued = async move { self.0.send(line).await.map_err(|_| self.ended()) };
+                let queued = async move { self.0.send(line).await.map_err(|_| self.end_error()) };
                 return Either::Right(Box::pin(queued.map_ok(|()| None)));
             }
         }))
@@ -119,7 +119,7 @@ impl MessageWriter for LineQueue {
             self.0
                 .send(reply.text.into())
                 .await
-                .map_err(|_| self.ended())
+                .map_err(|_| self.end_error())
         })
     }
 
@@ -129,7 +129,7 @@ impl MessageWriter for LineQueue {
 
     fn detach(&self, _sending: SendFuture) {}
 
-    fn ended(&self) -> BackendError {
+    fn end_error(&self) -> BackendError {
         BackendError::Unreachable {
             reason: "its process has ended".into(),
         }

@@ -26,7 +26,7 @@ use self::sign_in::SignIn;
 use super::failures;
 use super::list::incomplete;
 use crate::failure::Failure;
-use crate::flagged::{self, Flagged, flagged};
+use crate::flagged::{self, Flagged, find_flagged};
 use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
 use crate::listeners;
@@ -220,7 +220,7 @@ impl Checked {
                 }
             }
             checked.warnings.extend(names::warnings(list));
-            checked.intended.extend(names::rewritten(list));
+            checked.intended.extend(names::rewritten_entries(list));
         }
         checked.intended.extend(users.key());
         checked.warnings.extend(names::unknown_arguments(&lists));
@@ -228,13 +228,15 @@ impl Checked {
             .iter()
             .position(|kind| *kind == ListKind::Tools);
         let tools = tools.and_then(|at| lists.get(at));
-        checked
-            .warnings
-            .extend(tools.iter().flat_map(|list| names::refused(list, config)));
+        checked.warnings.extend(
+            tools
+                .iter()
+                .flat_map(|list| names::refused_names(list, config)),
+        );
         let known = KnownLists::from_gateway(gateway);
         checked.warnings.extend(unmatched::warnings(config, &known));
         checked.warnings.extend(
-            flagged(&flagged::read_known(&KnownLists::for_operators(gateway)))
+            find_flagged(&flagged::read_known(&KnownLists::for_operators(gateway)))
                 .iter()
                 .map(Flagged::line),
         );
@@ -246,7 +248,7 @@ impl Checked {
     pub async fn report(mut self, loaded: &Loaded, as_json: bool) -> Result<(), Failure> {
         let config = &loaded.config;
         self.find_sign_ins(config).await;
-        let refused = listeners::refused(config).into_iter();
+        let refused = listeners::refusal_reasons(config).into_iter();
         self.errors.extend(
             refused.map(|problem| format!("`fanlight run` refuses this configuration: {problem}")),
         );
@@ -298,7 +300,7 @@ impl Checked {
     }
 
     fn print(&self) {
-        say!("{}", self.table(Style::of_stdout().table_width()));
+        say!("{}", self.table(Style::for_stdout().table_width()));
         let lines: Vec<String> = self.servers.iter().flat_map(Server::lines).collect();
         if !lines.is_empty() {
             say!("\n{}", lines.join("\n"));
@@ -432,7 +434,7 @@ fn heading(kind: ListKind) -> &'static str {
 /// The revision in which a modern server serves legacy clients; `None` if Fanlight translates their
 /// requests.
 async fn legacy_revision(backend: &dyn BackendClient) -> Option<String> {
-    let session = SessionKey::fresh();
+    let session = SessionKey::generate();
     let client = CallContext {
         caller: Caller::session_of(Principal::anonymous(), session),
         // Over stdio, clients that declare capabilities such as roots are served in their own era.

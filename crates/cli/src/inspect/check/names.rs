@@ -34,7 +34,7 @@ fn describe(unknown: &UnknownName) -> Option<String> {
 }
 
 /// The configured changes of a list, one line per entry.
-pub(super) fn rewritten(list: &ListView) -> impl Iterator<Item = String> {
+pub(super) fn rewritten_entries(list: &ListView) -> impl Iterator<Item = String> {
     let changed = list
         .entries()
         .filter_map(|entry| Some((entry, entry.original.as_ref()?, entry.changes())));
@@ -61,7 +61,7 @@ pub(super) fn warnings(list: &ListView) -> impl Iterator<Item = String> {
             collision.kept, collision.other, collision.key, collision.other
         ),
     });
-    let invalid = list.invalid().iter().map(|found| {
+    let invalid = list.invalid_entries().iter().map(|found| {
         let name = found.name().unwrap_or_default();
         let line = format!(
             "{name:?} of {:?} is left out: {}, and strict clients would reject the list of all servers",
@@ -188,7 +188,7 @@ impl NameRule {
 
 /// A warning for each known client that refuses names of tools, and one if a client's file gives
 /// this gateway a longer name than `naming.reserve` expects.
-pub(super) fn refused(tools: &ListView, config: &Config) -> Vec<String> {
+pub(super) fn refused_names(tools: &ListView, config: &Config) -> Vec<String> {
     let found = longest_entry(config);
     let entry = found.as_ref().map_or(NAME, |(_, name)| name);
     let names: Vec<_> = tools

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{Broken, LONGEST, is_answer, observe};
-use crate::judge::observed::{Observed, shortened};
+use crate::judge::observed::{Observed, shorten};
 
 /// The time limit for reading the metadata of a server that requires credentials.
 const METADATA: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ impl EventStream {
                     .response
                     .chunk()
                     .await
-                    .map_err(|error| broken(&error))?
+                    .map_err(|error| broken_error(&error))?
                 {
                     Some(chunk) => self.decoder.push(&chunk),
                     None => return Ok(None),
@@ -146,7 +146,7 @@ impl Http {
                             .get("error")
                             .and_then(|error| error.get("message"))
                             .and_then(Value::as_str);
-                        let said = shortened(said.unwrap_or_default());
+                        let said = shorten(said.unwrap_or_default());
                         Err(Broken::NotHere {
                             status: status.as_u16(),
                             said,
@@ -207,7 +207,7 @@ impl Http {
         let metadata = challenge.resource_metadata.as_ref();
         let found = protected_resource(&requests, &self.url, metadata).await;
         let issuers = found.ok()??.authorization_servers.into_iter();
-        let shown = issuers.take(MOST_ISSUERS).map(|issuer| shortened(&issuer));
+        let shown = issuers.take(MOST_ISSUERS).map(|issuer| shorten(&issuer));
         Some(shown.collect())
     }
 
@@ -304,7 +304,7 @@ impl Http {
 
 /// Sends a request. Redirects are not followed: credentials go only to the URL that the user named.
 pub(crate) async fn send(request: RequestBuilder) -> Result<Response, Broken> {
-    let response = request.send().await.map_err(|error| broken(&error))?;
+    let response = request.send().await.map_err(|error| broken_error(&error))?;
     let status = response.status();
     if !status.is_redirection() {
         return Ok(response);
@@ -324,7 +324,8 @@ pub(crate) async fn send(request: RequestBuilder) -> Result<Response, Broken> {
 pub(crate) async fn read(mut response: Response) -> Result<Bytes, Broken> {
     let body = fetch::body_of(&mut response, LONGEST).await;
     let too_long = || Broken::Refused("a response is too long".to_owned());
-    body.map_err(|error| broken(&error))?.ok_or_else(too_long)
+    body.map_err(|error| broken_error(&error))?
+        .ok_or_else(too_long)
 }
 
 /// The media type of a response in lower case, without parameters; empty if there is none.
@@ -354,7 +355,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> Broken {
             said: String::new(),
         };
     }
-    let said = shortened(
+    let said = shorten(
         String::from_utf8_lossy(body)
             .lines()
             .next()
@@ -366,7 +367,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> Broken {
     ))
 }
 
-pub(super) fn broken(error: &reqwest::Error) -> Broken {
+pub(super) fn broken_error(error: &reqwest::Error) -> Broken {
     use std::error::Error as _;
     let cause = std::iter::successors(error.source(), |cause| (*cause).source()).last();
     let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));

@@ -15,7 +15,7 @@ use self::sse::Sse;
 use self::stdio::Process;
 use crate::judge::Patience;
 use crate::judge::mask::Mask;
-use crate::judge::observed::{Observed, shortened};
+use crate::judge::observed::{Observed, shorten};
 
 /// The JSON-RPC code `Method not found`.
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
@@ -192,7 +192,7 @@ fn judge_answer(mut answer: Value, observed: &mut Observed) -> Result<Answer, Br
                 let what = "An error has no integer `code`, or no `message`.";
                 observed.error("error-shape", what, error.to_string());
             }
-            let message = shortened(message.unwrap_or_default());
+            let message = shorten(message.unwrap_or_default());
             Ok(Answer::Error {
                 code: code.unwrap_or_default(),
                 message,

@@ -9,7 +9,7 @@ use reqwest::{Method, Response, StatusCode, Url};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::http::{EventStream, Http, broken, media_type, message_in};
+use super::http::{EventStream, Http, broken_error, media_type, message_in};
 use super::{Broken, is_answer, observe};
 use crate::judge::observed::Observed;
 
@@ -35,7 +35,7 @@ impl Sse {
             let request = http
                 .request_to(Method::GET, http.url().clone())
                 .header("accept", "text/event-stream");
-            let response = request.send().await.map_err(|error| broken(&error))?;
+            let response = request.send().await.map_err(|error| broken_error(&error))?;
             if response.status() != StatusCode::OK || media_type(&response) != "text/event-stream" {
                 return Ok(None);
             }
@@ -94,7 +94,7 @@ impl Sse {
             }
             tokio::select! {
                 posted = &mut posting, if !is_accepted => {
-                    accepted(&posted.map_err(|error| broken(&error))?)?;
+                    accepted(&posted.map_err(|error| broken_error(&error))?)?;
                     is_accepted = true;
                 }
                 event = stream.next(), if answer.is_none() => {
@@ -119,7 +119,7 @@ impl Sse {
         let posted = timeout(ACCEPTED, posting)
             .await
             .map_err(|_| Broken::Silent(ACCEPTED))?;
-        accepted(&posted.map_err(|error| broken(&error))?)
+        accepted(&posted.map_err(|error| broken_error(&error))?)
     }
 }
 

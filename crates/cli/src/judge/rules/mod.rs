@@ -9,7 +9,7 @@ use fanlight_protocol::{Json, Revision};
 use serde_json::Value;
 
 use crate::judge::list::shape as shape_of;
-use crate::judge::observed::{Observed, shortened};
+use crate::judge::observed::{Observed, shorten};
 use crate::judge::shape;
 
 /// The longest name of a tool (2025-11-25 server/tools, Tool Names).
@@ -26,7 +26,7 @@ pub(crate) fn check_entry(
     entry: &Value,
     observed: &mut Observed,
 ) -> Vec<String> {
-    let place = format!("{} {}", list.member(), shortened(key));
+    let place = format!("{} {}", list.member(), shorten(key));
     let mut problems = shape::problems(shape_of(list), entry);
     for problem in &problems {
         let what = "An entry of a list lacks members that the specification requires.";

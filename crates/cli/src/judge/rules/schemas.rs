@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::judge::observed::shortened;
+use crate::judge::observed::shorten;
 
 /// Checks a schema. The error tells why it is invalid or unusable.
 pub(super) fn check(schema: &Value) -> Result<(), String> {
@@ -13,7 +13,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
         } else {
             place
         };
-        return Err(shortened(&format!("at {place}: {error}")));
+        return Err(shorten(&format!("at {place}: {error}")));
     }
     // Remote documents are not fetched, so a schema that refers to one cannot be judged further.
     if has_remote_reference(schema) {
@@ -21,7 +21,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
     }
     jsonschema::validator_for(schema)
         .map(drop)
-        .map_err(|error| shortened(&error.to_string()))
+        .map_err(|error| shorten(&error.to_string()))
 }
 
 /// Whether a schema refers to another document.

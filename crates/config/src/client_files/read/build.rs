@@ -50,7 +50,7 @@ pub(super) fn with_members(server: &Entry, members: Vec<Entry>) -> Entry {
 }
 
 /// An entry under another key.
-pub(super) fn renamed(entry: &Entry, key: &str) -> Entry {
+pub(super) fn rename_entry(entry: &Entry, key: &str) -> Entry {
     Entry {
         key: key.to_owned(),
         ..entry.clone()
@@ -58,7 +58,7 @@ pub(super) fn renamed(entry: &Entry, key: &str) -> Entry {
 }
 
 /// An entry with another value at the old value's position.
-pub(super) fn replaced(entry: &Entry, key: &str, value: Value) -> Entry {
+pub(super) fn replace_value(entry: &Entry, key: &str, value: Value) -> Entry {
     Entry {
         key: key.to_owned(),
         key_span: entry.key_span,
@@ -107,7 +107,7 @@ pub(crate) fn is_comment(key: &str) -> bool {
 }
 
 /// A word without case, `_`, `-` and spaces.
-pub(super) fn plain(word: &str) -> String {
+pub(super) fn normalize_word(word: &str) -> String {
     word.chars()
         .filter(|c| !matches!(c, '_' | '-' | ' '))
         .flat_map(char::to_lowercase)
@@ -116,7 +116,7 @@ pub(super) fn plain(word: &str) -> String {
 
 /// Switches a server off.
 pub(super) fn switch_off(entry: &mut Entry) {
-    let disabled = replaced(entry, "disabled", Value::Bool(true));
+    let disabled = replace_value(entry, "disabled", Value::Bool(true));
     let mut members = entries(&entry.value).to_vec();
     members.retain(|member| !["disabled", "enabled"].contains(&member.key.as_str()));
     members.push(disabled);
@@ -153,7 +153,7 @@ pub(super) fn put(members: &mut Vec<Entry>, key: &str, entry: &Entry) {
         known.map(|known| &mut known.value.value),
         &entry.value.value,
     ) {
-        (None, _) => members.push(renamed(entry, key)),
+        (None, _) => members.push(rename_entry(entry, key)),
         (Some(Value::Map(known)), Value::Map(more)) => known.extend(more.iter().cloned()),
         (Some(Value::List(known)), Value::List(more)) => known.extend(more.iter().cloned()),
         _ => members.push(entry.clone()),

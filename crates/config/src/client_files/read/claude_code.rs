@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::document::{Entry, Node, Value};
 
 use super::Note;
-use super::build::{entries, find, map_texts, replaced, switch_off, text};
+use super::build::{entries, find, map_texts, replace_value, switch_off, text};
 use super::program::Program;
 use super::servers::server;
 use crate::client_files::client::Client;
@@ -60,7 +60,7 @@ fn in_folder(entry: &Entry, folder: &str) -> Entry {
         ..entry.clone()
     };
     let is_command = find(&entry.value, "command").is_some() && find(&entry.value, "cwd").is_none();
-    let cwd = replaced(&entry, "cwd", Value::String(folder.to_owned()));
+    let cwd = replace_value(&entry, "cwd", Value::String(folder.to_owned()));
     if let Value::Map(members) = &mut entry.value.value
         && is_command
     {

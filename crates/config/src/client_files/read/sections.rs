@@ -3,7 +3,9 @@
 use crate::document::{Entry, Node, Value};
 
 use super::Note;
-use super::build::{entries, find, is_comment, plain, renamed, servers_entry, switch_off, text};
+use super::build::{
+    entries, find, is_comment, normalize_word, rename_entry, servers_entry, switch_off, text,
+};
 use super::claude_code;
 use super::program::Program;
 use super::servers::{is_reachable, server};
@@ -60,7 +62,7 @@ pub(super) fn servers(program: &Program, root: &Node, notes: &mut Vec<Note>) -> 
             .filter_map(|item| read_entry(item, notes))
             .collect(),
         // A value that is no mapping is kept, to be reported.
-        _ => return (renamed(&section, "mcpServers"), key),
+        _ => return (rename_entry(&section, "mcpServers"), key),
     };
     let is_off = choice(root);
     let mut servers = Vec::new();
@@ -182,10 +184,10 @@ fn left_out(program: &Program, entry: &Entry) -> Option<Option<String>> {
     let name = &entry.key;
     if program.contains(Client::Goose) {
         // Goose's own parts are no servers of others.
-        let is_own = kind.is_none_or(|kind| OF_CLIENTS.contains(&plain(kind).as_str()));
+        let is_own = kind.is_none_or(|kind| OF_CLIENTS.contains(&normalize_word(kind).as_str()));
         return is_own.then_some(None);
     }
-    if let Some(kind) = kind.filter(|kind| OF_CLIENTS.contains(&plain(kind).as_str())) {
+    if let Some(kind) = kind.filter(|kind| OF_CLIENTS.contains(&normalize_word(kind).as_str())) {
         return Some(Some(format!(
             "the server `{name}` is of the type `{kind}`, which Fanlight cannot reach, and is left out"
         )));

@@ -5,8 +5,8 @@ use crate::document::{Entry, Node, Value};
 
 use super::Note;
 use super::build::{
-    Unit, entries, find, is_comment, map_texts, plain, put, replaced, switch_off, text, time_limit,
-    with_members,
+    Unit, entries, find, is_comment, map_texts, normalize_word, put, replace_value, switch_off,
+    text, time_limit, with_members,
 };
 use super::program::Program;
 use crate::client_files::client::Client;
@@ -106,7 +106,7 @@ impl Reading<'_> {
             ..written.clone()
         };
         self.warn_of_shell(&member);
-        let word = plain(&member.key);
+        let word = normalize_word(&member.key);
         if is_comment(&member.key) || self.is_empty_reach(&word, &member.value) {
             return;
         }
@@ -125,7 +125,7 @@ impl Reading<'_> {
                     self.put("command", &program);
                     self.put(
                         "args",
-                        &replaced(&member, "args", Value::List(args.to_vec())),
+                        &replace_value(&member, "args", Value::List(args.to_vec())),
                     );
                 }
             }
@@ -150,7 +150,7 @@ impl Reading<'_> {
                 let names = names.iter().map(name_of).collect();
                 self.put(
                     "inheritEnv",
-                    &replaced(&member, "inheritEnv", Value::List(names)),
+                    &replace_value(&member, "inheritEnv", Value::List(names)),
                 );
             }
             ("cwd" | "envfile", Value::String(text)) if text.is_empty() => {}
@@ -232,7 +232,7 @@ impl Reading<'_> {
             .filter(|pair| !pair.value.is_null() && !is_comment(&pair.key))
             .cloned()
             .collect();
-        self.put(key, &replaced(member, key, Value::Map(given)));
+        self.put(key, &replace_value(member, key, Value::Map(given)));
     }
 
     /// Adds a header with the text of a member, or with the variable of that name.
@@ -245,10 +245,10 @@ impl Reading<'_> {
         } else {
             format!("{before}{value}")
         };
-        let header = replaced(member, name, Value::String(value));
+        let header = replace_value(member, name, Value::String(value));
         self.put(
             "headers",
-            &replaced(member, "headers", Value::Map(vec![header])),
+            &replace_value(member, "headers", Value::Map(vec![header])),
         );
     }
 
@@ -267,7 +267,7 @@ impl Reading<'_> {
         // Fanlight's own words stay, for the message about a wrong one.
         let known = ["stdio", "http", "streamable-http", "streamableHttp", "sse"];
         let is_second = member.key != "type" && find(self.server, "type").is_some();
-        let meant = match plain(word).as_str() {
+        let meant = match normalize_word(word).as_str() {
             _ if is_second => return,
             _ if known.contains(&word) => word,
             "stdio" => "stdio",
@@ -278,7 +278,7 @@ impl Reading<'_> {
             _ => word,
         };
         let meant = Value::String(meant.to_owned());
-        self.put("type", &replaced(member, "type", meant));
+        self.put("type", &replace_value(member, "type", meant));
     }
 
     /// Adds the tools that are switched off one by one.
@@ -295,7 +295,7 @@ impl Reading<'_> {
         if !off.is_empty() {
             self.put(
                 "disabledTools",
-                &replaced(member, "disabledTools", Value::List(off)),
+                &replace_value(member, "disabledTools", Value::List(off)),
             );
         }
         let rest = |tool: &&Entry| {
@@ -319,7 +319,7 @@ impl Reading<'_> {
         let Some(list) = find(&member.value, "list") else {
             return;
         };
-        match mode.map(plain).as_deref() {
+        match mode.map(normalize_word).as_deref() {
             Some("allow") => self.put("includeTools", list),
             Some("block") => self.put("disabledTools", list),
             _ => self.members.push(member.clone()),
@@ -364,7 +364,7 @@ impl Reading<'_> {
         }
         let limit = Entry {
             key: member.key.clone(),
-            ..replaced(member, key, value)
+            ..replace_value(member, key, value)
         };
         self.put(key, &limit);
     }
@@ -375,7 +375,7 @@ impl Reading<'_> {
         let has_text = |member: &Entry| {
             text(&member.value).is_none_or(|text| !text.is_empty()) && !member.value.is_null()
         };
-        let is_other = |member: &&Entry| is_reach(&plain(&member.key)) && has_text(member);
+        let is_other = |member: &&Entry| is_reach(&normalize_word(&member.key)) && has_text(member);
         is_reach(word)
             && text(value) == Some("")
             && entries(self.server).iter().any(|member| is_other(&member))
@@ -436,7 +436,7 @@ pub(super) fn is_reachable(entry: &Entry) -> bool {
         "baseurl",
     ];
     entries(&entry.value).iter().any(|member| {
-        reach.contains(&plain(&member.key).as_str())
+        reach.contains(&normalize_word(&member.key).as_str())
             || member.key == "transport" && is_reachable(member)
     })
 }

@@ -225,7 +225,7 @@ impl<S: Serve> HttpConnection<S> {
         };
         let parts = connection.into_parts();
         let mut stream = parts.io.into_inner();
-        stream.unread(&parts.read_buf);
+        stream.put_back(&parts.read_buf);
         Some((stream, response))
     }
 

@@ -71,7 +71,7 @@ impl<S> TrackedIo<S> {
     }
 
     /// Puts back `bytes`, which were read last; the next read returns them again.
-    pub(super) fn unread(&mut self, bytes: &[u8]) {
+    pub(super) fn put_back(&mut self, bytes: &[u8]) {
         self.unread.splice(..0, bytes.iter().copied());
     }
 }
@@ -89,7 +89,7 @@ impl<S: AsyncRead + Unpin> TrackedIo<S> {
                 read => len += read,
             }
         }
-        self.unread(first.get(..len).unwrap_or_default());
+        self.put_back(first.get(..len).unwrap_or_default());
         Ok(first == *prefix)
     }
 
@@ -225,7 +225,7 @@ mod tests {
     #[tokio::test]
     async fn first_read_returns_more_than_was_put_back() {
         let mut stream = tracked(&b"more"[..]);
-        stream.unread(b"put back and ");
+        stream.put_back(b"put back and ");
         let mut buf = [0; 64];
         let read = stream.read(&mut buf).await.unwrap();
         assert_eq!(&buf[..read], b"put back and more");
@@ -253,7 +253,7 @@ mod tests {
     async fn poll_closed_puts_back_what_it_reads_up_to_a_limit() {
         let (mut client, server) = tokio::io::duplex(64);
         let mut stream = tracked(server);
-        stream.unread(b"first ");
+        stream.put_back(b"first ");
         client.write_all(b"then this").await.unwrap();
         drop(client);
         // The limit is reached before the end of the stream.

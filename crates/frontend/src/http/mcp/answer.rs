@@ -48,18 +48,18 @@ impl Endpoint {
                 };
                 match acquired {
                     Ok(acquired) => permit = Some(acquired),
-                    Err(refusal) => return Err(refusal.giving_up(call)),
+                    Err(refusal) => return Err(refusal.with_call(call)),
                 }
             }
             RequestKind::Initialize(streams) => {
                 let Some(ResponseItem::Response(answer)) = call.next().await else {
                     let error = RpcError::new(code::INTERNAL, "the request was cancelled");
-                    return Err(Refusal::new(StatusCode::OK, error).giving_up(call));
+                    return Err(Refusal::new(StatusCode::OK, error).with_call(call));
                 };
                 return Box::pin(self.open_session(streams, answer, call, accepts)).await;
             }
         }
-        let first = self.first(&mut call, revision, accepts).await;
+        let first = self.first_item(&mut call, revision, accepts).await;
         let mut response = self.response_to(call, first, revision, session, accepts);
         if let Some(permit) = permit {
             response.body_mut().listen(permit, &origin.identity);
@@ -97,7 +97,7 @@ impl Endpoint {
                 if let Some(ending) = &mut answer.ending {
                     ending.refuse(&error);
                 }
-                let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error).giving_up(call);
+                let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error).with_call(call);
                 let mut response = refusal.into_response();
                 response.body_mut().ends(answer.ending);
                 return Ok(response);
@@ -114,7 +114,7 @@ impl Endpoint {
 
     /// The first item of a call. `None` if an event stream must begin first: the call takes long,
     /// or the server's answer can be resumed.
-    async fn first(
+    async fn first_item(
         &self,
         call: &mut RenderedCall,
         revision: Revision,

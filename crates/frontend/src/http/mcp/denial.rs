@@ -49,7 +49,7 @@ impl Endpoint {
         } else {
             let id = self.id_of_denied(arrived, body).await;
             Refusal::new(status, error(denial))
-                .of_request(id)
+                .with_request_id(id)
                 .into_response()
         };
         let headers = response.headers_mut();
@@ -98,7 +98,7 @@ impl Endpoint {
     }
 
     /// The response to a refused request. If further scopes are needed, it has a challenge.
-    pub(super) fn refused(
+    pub(super) fn refusal_response(
         &self,
         refusal: Refusal,
         destination: &Destination<'_>,
@@ -213,16 +213,16 @@ fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
         Some(McpMethod::CallTool) => {
             let name = text(arrived.fields.name).unwrap_or_default();
             // Only clients with an identity may learn which server has a tool.
-            scopes.required(&Operation::Tool(Item {
+            scopes.required_scopes(&Operation::Tool(Item {
                 server: "",
                 name: name.into(),
             }))
         }
-        Some(method) => scopes.required(&Operation::from_method(&method)),
+        Some(method) => scopes.required_scopes(&Operation::from_method(&method)),
         None => Vec::new(),
     };
     if required.is_empty() {
-        scopes.usual()
+        scopes.usual_scopes()
     } else {
         required
     }

@@ -79,7 +79,7 @@ impl Transport for Exchange<'_> {
     }
 
     async fn session(&self, _origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {
-        super::found(self.session.clone()).map(Some)
+        super::require_session(self.session.clone()).map(Some)
     }
 
     /// Only the replica that keeps the request's session knows whether it lives, so the session
@@ -148,7 +148,7 @@ impl Transport for Exchange<'_> {
     /// "Disconnection SHOULD NOT be interpreted as the client cancelling its request". In the
     /// modern era a disconnection cancels the request (2026-07-28 streamable-http, Cancellation) by
     /// dropping the call.
-    fn detached(&self) -> Option<&Arc<DetachedCalls>> {
+    fn detached_calls(&self) -> Option<&Arc<DetachedCalls>> {
         Some(&self.endpoint.detached)
     }
 

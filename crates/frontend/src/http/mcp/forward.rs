@@ -121,7 +121,7 @@ impl Endpoint {
                     {
                         cancel(Arc::clone(replicas), asked, request, cancellation);
                     }
-                    return Err(failed(failure, asked, refusal));
+                    return Err(forward_refusal(failure, asked, refusal));
                 }
             };
             moves += 1;
@@ -129,7 +129,7 @@ impl Endpoint {
                 .keeper_after(asked, is_unreachable, kept, arrived, origin)
                 .await
             {
-                Err(NotKnown) => return Err(failed(Failure::NotKnown, asked, refusal)),
+                Err(NotKnown) => return Err(forward_refusal(Failure::NotKnown, asked, refusal)),
                 Ok(Keeper::ThisRun) => {
                     let passing = match kept {
                         Kept::Session => Passing::Task(Some(replicas)),
@@ -145,7 +145,11 @@ impl Endpoint {
                     asked = next;
                 }
                 Ok(Keeper::Another(_) | Keeper::Nobody) => {
-                    return Err(failed(Failure::Replica(ForwardError::Gone), asked, refusal));
+                    return Err(forward_refusal(
+                        Failure::Replica(ForwardError::Gone),
+                        asked,
+                        refusal,
+                    ));
                 }
             }
         };
@@ -228,25 +232,26 @@ impl Endpoint {
             self.take_overs.settled(id).await;
         }
         let identity = Arc::clone(&opened.request.client.identity);
-        let mut response =
-            match self
-                .ingress
-                .identified(identity, arrived.facts(), &destination, &head.headers)
-            {
-                Ok(origin) => {
-                    let reply = match at {
-                        None => self.elsewhere(&arrived, &origin, body).await,
-                        Some(_) if head.method == Method::POST => {
-                            self.post(&arrived, &origin, Source::Body(body)).await
-                        }
-                        Some(_) => self.other_method(&arrived, &origin).await,
-                    };
-                    let mut response = self.response_of(reply, &origin, &destination);
-                    arrived.record_reply(&self.settings, &origin, &mut response);
-                    response
-                }
-                Err(denial) => self.deny(&denial, &arrived, &destination, body).await,
-            };
+        let mut response = match self.ingress.identified_origin(
+            identity,
+            arrived.facts(),
+            &destination,
+            &head.headers,
+        ) {
+            Ok(origin) => {
+                let reply = match at {
+                    None => self.answer_elsewhere(&arrived, &origin, body).await,
+                    Some(_) if head.method == Method::POST => {
+                        self.post(&arrived, &origin, Source::Body(body)).await
+                    }
+                    Some(_) => self.other_method(&arrived, &origin).await,
+                };
+                let mut response = self.response_of(reply, &origin, &destination);
+                arrived.record_reply(&self.settings, &origin, &mut response);
+                response
+            }
+            Err(denial) => self.deny(&denial, &arrived, &destination, body).await,
+        };
         reply::describe(&mut response, HeaderMap::new());
         response
     }
@@ -256,7 +261,7 @@ impl Endpoint {
 fn pass_on(ending: Option<Box<Ending>>) {
     if let Some(mut ending) = ending {
         ending.pass_on();
-        ending.delivered();
+        ending.finish();
     }
 }
 
@@ -351,7 +356,11 @@ async fn while_valid(
 }
 
 /// The refusal of a message that `run` did not answer.
-fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> Box<Refusal> {
+fn forward_refusal(
+    failure: Failure,
+    run: ProcessRun,
+    refusal: Box<ingress::Refusal>,
+) -> Box<Refusal> {
     let mut status = StatusCode::BAD_GATEWAY;
     let error = match failure {
         Failure::Replica(
@@ -382,8 +391,8 @@ fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> 
     ending.iter_mut().for_each(|ending| ending.refuse(&error));
     let again = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(AGAIN);
     Refusal::new(status, error)
-        .of_request(id)
-        .ending(ending)
+        .with_request_id(id)
+        .with_ending(ending)
         .retrying_after(again)
 }
 

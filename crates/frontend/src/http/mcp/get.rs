@@ -33,18 +33,18 @@ impl Endpoint {
         if let Some(unknown) = version.filter(|version| eras::revision(version).is_none()) {
             return Err(Refusal::new(
                 StatusCode::BAD_REQUEST,
-                modern::unsupported(unknown),
+                modern::unsupported_revision(unknown),
             ));
         }
         if era::is_modern(&Meta::default(), version) {
             return Err(Refusal::method(MODERN_METHODS));
         }
         negotiate::check_get(fields)?;
-        let session = super::found(named)?;
+        let session = super::require_session(named)?;
         // Earlier revisions do not have this header.
         let last = fields
             .last_event_id
-            .first()
+            .first_value()
             .filter(|_| session.session.revision().resumes_streams);
         let last = last
             .map(|id| event_id(id.to_str().unwrap_or_default()))

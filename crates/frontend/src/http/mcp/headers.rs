@@ -32,7 +32,8 @@ pub(crate) fn protocol_version<'a>(fields: &Fields<'a>) -> Option<&'a str> {
 /// Checks `MCP-Protocol-Version` and the revision in `_meta`, in that order; returns the revision.
 pub(crate) fn check_version(fields: &Fields<'_>, meta: &Meta) -> Result<Revision, RpcError> {
     let name = "MCP-Protocol-Version";
-    let mirrored = single_value(fields.protocol_version, name)?.ok_or_else(|| missing(name))?;
+    let mirrored =
+        single_value(fields.protocol_version, name)?.ok_or_else(|| missing_header(name))?;
     if let (Some(version), Some(revision)) =
         (meta.protocol_version(), modern::modern_revision(mirrored))
         && version.is_str(mirrored)
@@ -42,7 +43,9 @@ pub(crate) fn check_version(fields: &Fields<'_>, meta: &Meta) -> Result<Revision
     match meta.protocol_version().and_then(Value::as_str) {
         Some(version) if version != mirrored => Err(mismatch(name, mirrored, &version)),
         // A known revision decides what `_meta` must have.
-        None if modern::modern_revision(mirrored).is_none() => Err(modern::unsupported(mirrored)),
+        None if modern::modern_revision(mirrored).is_none() => {
+            Err(modern::unsupported_revision(mirrored))
+        }
         _ => modern::revision(meta),
     }
 }
@@ -55,7 +58,7 @@ pub(crate) fn check_standard(
     params: &Params,
 ) -> Result<(), RpcError> {
     let name = "Mcp-Method";
-    let mirrored = single_value(fields.method, name)?.ok_or_else(|| missing(name))?;
+    let mirrored = single_value(fields.method, name)?.ok_or_else(|| missing_header(name))?;
     if mirrored != method.as_str() {
         return Err(mismatch(name, mirrored, method.as_str()));
     }
@@ -65,7 +68,7 @@ pub(crate) fn check_standard(
         };
         let (name, source) = (header.shown, params.member(member));
         let mirrored = decoded(fields.field(header.header), name)?;
-        let mirrored = mirrored.ok_or_else(|| missing(name))?;
+        let mirrored = mirrored.ok_or_else(|| missing_header(name))?;
         if source.is_some_and(|source| source.is_str(&mirrored)) {
             continue;
         }
@@ -91,7 +94,7 @@ pub(crate) fn check_params(
     let arguments = params.arguments();
     if let Some(arguments) = &arguments {
         let checked = arguments.read_strictly();
-        checked.map_err(|why| fault::unreadable("params.arguments", &why))?;
+        checked.map_err(|why| fault::unreadable_error("params.arguments", &why))?;
     }
     mirrored
         .iter()
@@ -115,7 +118,7 @@ fn check_param(
         (Some(_), Some(said), Some(received)) if ParamHeader::values_match(&received, &said) => {
             Ok(())
         }
-        (Some(_), Some(_), None) => Err(missing(&name)),
+        (Some(_), Some(_), None) => Err(missing_header(&name)),
         // No header can express this value, so none is expected. A header must still not contradict
         // it.
         (Some(_), None, None) => Ok(()),
@@ -160,7 +163,7 @@ fn decoded<'a>(field: Field<'a>, name: &str) -> Result<Option<Cow<'a, str>>, Rpc
     Ok(Some(decoded))
 }
 
-fn missing(name: &str) -> RpcError {
+fn missing_header(name: &str) -> RpcError {
     refuse(format!("{name} is missing"))
 }
 

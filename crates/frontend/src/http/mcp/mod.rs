@@ -125,7 +125,7 @@ impl Serve for Endpoint {
                         recorded: RecordedRequest::new(&self.settings, destination.endpoint),
                         forwarded: None,
                     };
-                    let identified = match arrived.fields.ambiguous() {
+                    let identified = match arrived.fields.ambiguous_field() {
                         None if head.method == http::Method::OPTIONS => Err(Box::pin(
                             self.preflight(&arrived, &destination, at.is_some()),
                         )
@@ -157,7 +157,7 @@ impl Serve for Endpoint {
                             // The futures are boxed here, since moving one future into another
                             // copies it.
                             let reply = if at.is_none() {
-                                Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
+                                Box::pin(self.answer_elsewhere(&arrived, &origin, &mut body)).await
                             } else if head.method == http::Method::POST {
                                 self.post(&arrived, &origin, Source::Body(&mut body)).await
                             } else {
@@ -337,7 +337,7 @@ impl Endpoint {
     }
 
     /// Answers a request at a path without an endpoint.
-    async fn elsewhere(
+    async fn answer_elsewhere(
         &self,
         arrived: &Arrived<'_>,
         origin: &Origin<'_>,
@@ -372,7 +372,8 @@ impl Endpoint {
         origin: &Origin<'_>,
         destination: &Destination<'_>,
     ) -> Response<ReplyBody> {
-        let mut response = reply.unwrap_or_else(|refusal| self.refused(*refusal, destination));
+        let mut response =
+            reply.unwrap_or_else(|refusal| self.refusal_response(*refusal, destination));
         if response
             .body_mut()
             .count_memory(&self.settings.answer_memory, origin)
@@ -474,7 +475,7 @@ impl Endpoint {
         }
         match entered {
             Err(Keeper::ThisRun) => Some(Err(self.after_this_run())),
-            entered => Some(entered.map_err(|keeper| self.take_overs.latest(id, keeper))),
+            entered => Some(entered.map_err(|keeper| self.take_overs.latest_keeper(id, keeper))),
         }
     }
 
@@ -504,7 +505,7 @@ fn answer_without_memory(answer: &ReplyBody, peer: &Peer) -> Box<Refusal> {
         "answer dropped: too many bytes wait for clients that read slowly (half of limits.memory)"
     );
     let message = "busy: the memory for answers is in use; the request has been carried out, and its answer is lost";
-    Refusal::busy(message).of_request(answer.id())
+    Refusal::busy(message).with_request_id(answer.id())
 }
 
 /// The session that a request names, or its keeper if that is not this process; `None` if it names
@@ -519,12 +520,15 @@ fn misdirected(arrived: &Arrived<'_>, named: &NamedSession) -> Option<Reply> {
 }
 
 /// The session of a request that needs one.
-fn found(named: NamedSession) -> Result<ActiveSession, Box<ingress::Refusal>> {
+fn require_session(named: NamedSession) -> Result<ActiveSession, Box<ingress::Refusal>> {
     named.ok_or_else(no_session_named)?.map_err(unknown_session)
 }
 
 fn session_id<'a>(fields: &Fields<'a>) -> Option<&'a str> {
-    fields.session_id.first().and_then(|id| id.to_str().ok())
+    fields
+        .session_id
+        .first_value()
+        .and_then(|id| id.to_str().ok())
 }
 
 fn no_session_named() -> Box<ingress::Refusal> {

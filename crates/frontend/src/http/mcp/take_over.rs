@@ -66,7 +66,7 @@ impl TakeOvers {
     }
 
     /// The last known keeper of a session that `keeper` has kept.
-    pub(super) fn latest(&self, id: &str, keeper: Keeper) -> Keeper {
+    pub(super) fn latest_keeper(&self, id: &str, keeper: Keeper) -> Keeper {
         match keeper {
             Keeper::Another(_) => self.moved.get(id).map_or(keeper, Keeper::Another),
             Keeper::ThisRun | Keeper::Nobody => keeper,
@@ -310,13 +310,16 @@ mod tests {
         let (limits, token) = (LiveLimits::new(&settings), CancellationToken::new);
         let endpoint =
             Endpoint::new(Arc::clone(&core), &settings, limits, token(), token()).unwrap();
-        let session =
-            SessionStreams::new(core.session().keeping(ServerSessions::default()), &settings);
+        let session = SessionStreams::new(
+            core.session()
+                .with_server_sessions(ServerSessions::default()),
+            &settings,
+        );
         session
             .session
             .put_on_record(endpoint.archive.as_ref().unwrap().record("id"));
         at(&session.session, "server")
-            .opened(server_session())
+            .record_opened(server_session())
             .await;
         drop(endpoint.sessions.keep("id".into(), session).unwrap());
         let story = async {

@@ -111,7 +111,7 @@ fn document(protection: &Protection, url: &str, endpoint: &str) -> Option<Json> 
         return None;
     }
     let servers = Json::strings(servers.iter().map(String::as_str));
-    let scopes = joined(&protection.scopes_at(endpoint).usual());
+    let scopes = joined(&protection.scopes_at(endpoint).usual_scopes());
     let supported = (!scopes.is_empty()).then(|| Json::strings(scopes.split(' ')));
     let name = url.split_once("://").map_or(url, |(_, rest)| rest);
     let document = ObjectBuilder::new()

@@ -146,7 +146,7 @@ impl SseTransport {
         let background = arrived.active.background();
         let options = ChannelOptions {
             only: Some(Era::Legacy),
-            write_timeout: Some(self.limits.of_connection().write_timeout),
+            write_timeout: Some(self.limits.connection_limits().write_timeout),
             cut: self.sessions.cut.child_token(),
             running: Some(Box::new(move || Box::new(background()))),
         };

@@ -81,7 +81,7 @@ impl SseSessions {
     ) -> Result<SessionEntry, OpenError> {
         let id: Box<str> = self
             .handles
-            .fresh(HandleKind::SseSession, &holder)
+            .random_handle(HandleKind::SseSession, &holder)
             .ok_or(OpenError::NoRandomness)?
             .into();
         let mut table = self.shared.table.lock();

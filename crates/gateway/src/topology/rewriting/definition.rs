@@ -56,7 +56,7 @@ impl ToolRewriting {
                 added.member(key.key(), value);
             }
         }
-        edits.change_members(0, &members, changes, added.finish().inner());
+        edits.change_members(0, &members, changes, added.finish().inner_text());
         if !self.arguments.is_empty() {
             for schema in members
                 .iter()
@@ -158,7 +158,7 @@ impl Arguments {
             // The schema `true` accepts everything, and so does one that has only a default.
             Some(default)
                 if properties
-                    .at(member.value.clone())
+                    .value_at(member.value.clone())
                     .is_some_and(|schema| schema.is_true()) =>
             {
                 let schema = ObjectBuilder::new().member("default", default).finish();

@@ -52,7 +52,7 @@ impl Asking<'_> {
     /// Requests a token for this target.
     pub(super) async fn token(&self, target: &TokenTarget) -> Result<TokenSet, OAuthError> {
         let registration =
-            ClientRegistration::configured(&self.authority.provider, &self.settings.client);
+            ClientRegistration::from_configured(&self.authority.provider, &self.settings.client);
         let client = self.client(&registration);
         match &self.settings.grant {
             MachineGrant::ClientCredentials => client.client_credentials(target).await,
@@ -204,7 +204,7 @@ impl Asking<'_> {
         idp: &IdentityProvider,
     ) -> Result<(Provider, ClientRegistration), OAuthError> {
         let provider = Provider::discover(self.requests, &idp.issuer).await?;
-        let registration = ClientRegistration::configured(&provider, &idp.client);
+        let registration = ClientRegistration::from_configured(&provider, &idp.client);
         Ok((provider, registration))
     }
 

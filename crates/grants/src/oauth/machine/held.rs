@@ -30,7 +30,7 @@ impl Held {
     pub(super) fn new(token: TokenSet, proof_key: Option<ProofKey>) -> Result<Self, OAuthError> {
         let renewed_at = token.expires_at.map(|end| end - ahead(end));
         let header = if proof_key.is_none() {
-            Some(token.bearer()?)
+            Some(token.bearer_header()?)
         } else {
             None
         };

@@ -216,7 +216,7 @@ impl MachineAccess {
             .and_then(|held| held.token.scopes.clone())
             .unwrap_or_default();
         let further = match &wanted {
-            Some(wanted) => progress.further.with(&held).with(wanted),
+            Some(wanted) => progress.further.union(&held).union(wanted),
             None => progress.further.clone(),
         };
         let (access, outcome) = (Arc::clone(self), Err(OAuthError::Exhausted(ENDED)));

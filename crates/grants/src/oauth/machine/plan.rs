@@ -49,7 +49,7 @@ impl Plan {
         let scopes = if self.further.is_empty() {
             scopes
         } else {
-            Some(scopes.unwrap_or_default().with(&self.further))
+            Some(scopes.unwrap_or_default().union(&self.further))
         };
         let target = TokenTarget {
             resource: settings.sends_resource.then(|| authority.resource.clone()),

@@ -114,7 +114,7 @@ impl Progress {
         };
         let is_vain =
             held.has(&wanted) || self.denied.contains(&wanted) || self.denied.len() >= MOST_SCOPES;
-        let is_bounded = self.further.with(&wanted).len() <= MOST_SCOPES;
+        let is_bounded = self.further.union(&wanted).len() <= MOST_SCOPES;
         if !is_vain && is_bounded {
             Remedy::StepUp(wanted)
         } else {
@@ -146,7 +146,7 @@ impl Progress {
                 match wanted {
                     Some(wanted) if held.has(wanted) => {
                         let granted = held.token.scopes.clone().unwrap_or_default();
-                        self.further = self.further.with(&granted);
+                        self.further = self.further.union(&granted);
                     }
                     Some(wanted) => self.denied.push(wanted.clone()),
                     None => {}

@@ -88,7 +88,7 @@ fn gateway() -> Telemetry {
     });
     registry.read_states(|| vec![("files".to_owned(), true)]);
     backend.metrics().set_endpoints(1, 1);
-    backend.metrics().mirrored(MirrorOutcome::Same);
+    backend.metrics().count_mirrored(MirrorOutcome::Same);
     for (kind, name) in [(NameKind::Tool, "read"), (NameKind::Prompt, "plan")] {
         registry.learn(None, kind, name.as_bytes(), || vec![name.to_owned()]);
         registry.learn(Some(backend.metrics()), kind, name.as_bytes(), || {
