@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER};
 use fanlight_testkit::recorder::{Recorder, lines};
 
 use crate::harness::Gateway;
@@ -18,17 +19,15 @@ const ENCODINGS: [Encoding; 12] = [
     ("raw", str::to_owned),
     ("hexadecimal", hexadecimal),
     ("upper case", |text| hexadecimal(text).to_uppercase()),
-    ("base64", |text| base64(text.as_bytes())),
+    ("base64", |text| BASE64_NOPAD.encode(text.as_bytes())),
     ("base64, one later", |text| {
-        base64(format!("x{text} and").as_bytes())
+        BASE64_NOPAD.encode(format!("x{text} and").as_bytes())
     }),
     ("base64, two later", |text| {
-        base64(format!("xy{text}").as_bytes())
+        BASE64_NOPAD.encode(format!("xy{text}").as_bytes())
     }),
     ("base64 for URLs", |text| {
-        base64(format!("é?{text}~").as_bytes())
-            .replace('+', "-")
-            .replace('/', "_")
+        BASE64URL_NOPAD.encode(format!("é?{text}~").as_bytes())
     }),
     ("percent", |text| {
         text.bytes()
@@ -43,10 +42,7 @@ const ENCODINGS: [Encoding; 12] = [
 ];
 
 fn hexadecimal(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut all, byte| {
-        write!(all, "{byte:02x}").unwrap();
-        all
-    })
+    HEXLOWER.encode(text.as_bytes())
 }
 
 fn escapes(text: &str) -> String {
@@ -54,25 +50,11 @@ fn escapes(text: &str) -> String {
         .fold(String::new(), |all, unit| all + &format!("\\u{unit:04x}"))
 }
 
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for group in bytes.chunks(3) {
-        let number = group.iter().enumerate().fold(0, |all, (at, byte)| {
-            all | usize::from(*byte) << (16 - 8 * at)
-        });
-        for digit in 0..=group.len() {
-            out.push(char::from(DIGITS[number >> (18 - 6 * digit) & 63]));
-        }
-    }
-    out
-}
-
 /// The parts of `text` that its base64 always has, at each place within a group of three bytes.
 fn base64_cores(text: &str) -> Vec<String> {
     (0..3)
         .map(|shift| {
-            let whole = base64(&[&vec![b'x'; shift][..], text.as_bytes()].concat());
+            let whole = BASE64_NOPAD.encode(&[&vec![b'x'; shift][..], text.as_bytes()].concat());
             let (start, end) = ((shift * 4).div_ceil(3), (shift + text.len()) * 4 / 3);
             whole[start..end].to_owned()
         })
@@ -201,7 +183,7 @@ async fn no_planted_secret_is_in_a_recording() {
     let cookie = format!("a=1; session={}", credentials[1]);
     let basic = format!(
         "Basic {}",
-        base64(format!("me:{}", credentials[3]).as_bytes())
+        BASE64_NOPAD.encode(format!("me:{}", credentials[3]).as_bytes())
     );
     let of_client = [
         ("Authorization", bearer.as_str()),
@@ -277,7 +259,7 @@ async fn no_planted_secret_is_in_a_recording() {
         "Mcp-Param-Region".to_owned(),
         format!(
             "=?base64?{}?=",
-            base64(format!("https://a:{region}@h").as_bytes())
+            BASE64_NOPAD.encode(format!("https://a:{region}@h").as_bytes())
         ),
     ));
     let borrowed: Vec<(&str, &str)> = all

@@ -115,7 +115,12 @@ fn opens(recorded: &[&Value]) -> bool {
 }
 
 /// Sends what was recorded to a mock on stdio, which answers with the same bytes.
-async fn assert_mocks(mock: &[String], recorded: &[&Value], era: Era, capabilities: &str) {
+pub(crate) async fn assert_mocks(
+    mock: &[String],
+    recorded: &[&Value],
+    era: Era,
+    capabilities: &str,
+) {
     let mut command = fanlight();
     command.args(mock);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -2,15 +2,19 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
-use serde_json::Value;
+use data_encoding::BASE64;
+use fanlight_testkit::recorder::{self, Recorder};
+use serde_json::{Value, json};
 
 use crate::clients::{Client, Exchange};
-use crate::harness::{Gateway, TempFile, within};
+use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::http_recorder::{HttpRecorder, says};
 use crate::raw_client::{
-    LegacySession, legacy_request, modern_headers, modern_request, post, post_modern,
+    LegacySession, legacy_request, listen, modern_headers, modern_request, post, post_modern,
 };
+use crate::recordings::{assert_mocks, start_recordable};
 use crate::scripted::{Backend, Era, Reply, Transport};
 use crate::server_lives::text_at;
 use fanlight_testkit::signing_in::{ANN, BOB};
@@ -93,6 +97,12 @@ async fn refusal(client: &mut Client, uri: &str, code: i64) -> String {
     exchange.member("error.message").to_owned()
 }
 
+/// The bytes of contents of a resource that are no text.
+fn base64(contents: &Value) -> Vec<u8> {
+    let blob = contents["blob"].as_str().unwrap();
+    BASE64.decode(blob.as_bytes()).unwrap()
+}
+
 async fn read_tool(client: &mut Client, arguments: &str) -> Value {
     let params = format!(r#""name":"read_result","arguments":{arguments}"#);
     result(&client.request("1", "tools/call", &params, "").await)
@@ -161,7 +171,7 @@ async fn long_results_are_read_whole_and_in_parts() {
                 match part.get("text") {
                     Some(part) => whole.extend_from_slice(part.as_str().unwrap().as_bytes()),
                     // Cut through a character.
-                    None => whole.extend(base64(part["blob"].as_str().unwrap())),
+                    None => whole.extend(base64(&part)),
                 }
             }
             assert_eq!(whole, text.as_bytes());
@@ -242,23 +252,6 @@ async fn long_results_are_read_whole_and_in_parts() {
             );
         }
     }
-}
-
-/// Decodes a short Base64 text.
-fn base64(text: &str) -> Vec<u8> {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bits = text.trim_end_matches('=').bytes().map(|digit| {
-        u32::try_from(DIGITS.iter().position(|known| *known == digit).unwrap()).unwrap()
-    });
-    let (mut all, mut held, mut count) = (Vec::new(), 0u32, 0);
-    for bits in bits {
-        (held, count) = (held << 6 | bits, count + 6);
-        if count >= 8 {
-            count -= 8;
-            all.push(u8::try_from(held >> count & 0xff).unwrap());
-        }
-    }
-    all
 }
 
 #[tokio::test]
@@ -503,10 +496,9 @@ async fn results_beyond_the_memory_are_sealed_on_disk_and_a_full_disk_shortens_n
     let params = format!(r#""uri":"{}?bytes=1100000-1100010""#, uris[1]);
     let part = ask(&gateway, "resources/read", &params).await;
     let contents = &part["result"]["contents"][0];
-    let bytes = contents["text"].as_str().map_or_else(
-        || base64(contents["blob"].as_str().unwrap()),
-        |text| text.into(),
-    );
+    let bytes = contents["text"]
+        .as_str()
+        .map_or_else(|| base64(contents), |text| text.into());
     assert_eq!(bytes, text.as_bytes()[1_100_000..=1_100_010]);
     let params = format!(r#""uri":"{}""#, uris[0]);
     let gone = ask(&gateway, "resources/read", &params).await;
@@ -528,6 +520,39 @@ async fn results_beyond_the_memory_are_sealed_on_disk_and_a_full_disk_shortens_n
     let problem = "cannot be written below stateDir";
     gateway.log.line_with(problem).await;
     assert_eq!(gateway.log.text().matches(problem).count(), 1);
+}
+
+#[tokio::test]
+async fn disk_that_is_full_shortens_nothing_and_keeps_what_it_has() {
+    let text = lines(60_000);
+    let members = format!(r#""content":[{}]"#, text_block(&text));
+    let one = server(Era::Modern, Transport::Http, &members).await;
+    let folder = TempFile::folder();
+    let more = format!(r#""stateDir":"{}","#, folder.path().display());
+    let config = config(r#"{"memory":"1MiB"}"#, false, &[&one], &more);
+    // Two results fit.
+    let size = (text.len() * 5 / 2).to_string();
+    let gateway = Gateway::start_with_disk(&config, folder.path(), &size).await;
+    let ask = async |method: &str, params: &str| -> Value {
+        let body = modern_request("1", method, params, "");
+        serde_json::from_str(&post_modern(gateway.mcp, &body).await.text().await).unwrap()
+    };
+    let mut uris = Vec::new();
+    for at in 0..5 {
+        let called = ask("tools/call", r#""name":"t""#).await;
+        match at {
+            0 | 1 => uris.push(links(&called["result"]).remove(0)),
+            _ => assert!(called["result"]["content"][0]["text"] == text, "{at}"),
+        }
+    }
+    for uri in uris {
+        let read = ask("resources/read", &format!(r#""uri":"{uri}""#)).await;
+        assert!(read["result"]["contents"][0]["text"] == text, "{uri}");
+    }
+    let problem = "cannot be written below stateDir";
+    gateway.log.line_with(problem).await;
+    assert_eq!(gateway.log.text().matches(problem).count(), 1);
+    assert!(gateway.log.text().contains("No space left"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -561,6 +586,44 @@ async fn result_of_many_mib_and_odd_escapes_pass() {
         exchange.answer.contains(&format!(r#""text":"{odd}""#)),
         "as the server wrote it"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "nightly"]
+async fn result_of_64_mib_is_read_in_parts_from_memory_and_disk() {
+    // The largest message of a server has 64 MiB, and each line ends with two bytes of JSON.
+    let (mut text, mut ends) = (String::new(), vec![0]);
+    while text.len() + ends.len() < (64 << 20) - (1 << 10) {
+        let number = ends.len();
+        text += &format!("{number} {}\n", "é€𝄞x".repeat(number % 40));
+        ends.push(text.len());
+    }
+    let members = format!(r#""content":[{}]"#, text_block(&text));
+    let one = server(Era::Modern, Transport::Http, &members).await;
+    for memory in ["64MiB", "1MiB"] {
+        let folder = TempFile::folder();
+        let state = folder.path().join("state");
+        let more = format!(r#""stateDir":"{}","#, state.display());
+        let results = format!(r#"{{"memory":"{memory}"}}"#);
+        let config = config(&results, false, &[&one], &more);
+        let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+        let uri = links(&result(&client.call("t").await)).remove(0);
+        for start in (0..text.len()).step_by(1 << 20) {
+            let end = text.len().min(start + (1 << 20));
+            let part = read(&mut client, &format!("{uri}?bytes={start}-{}", end - 1)).await;
+            let bytes = match part["text"].as_str() {
+                Some(part) => part.as_bytes().to_vec(),
+                None => base64(&part),
+            };
+            assert!(bytes == text.as_bytes()[start..end], "{memory} {start}");
+        }
+        for start in (0..ends.len() - 1).step_by(5000) {
+            let end = (ends.len() - 1).min(start + 5000);
+            let part = read(&mut client, &format!("{uri}?lines={}-{end}", start + 1)).await;
+            let expected = &text[ends[start]..ends[end]];
+            assert!(part["text"] == expected, "{memory} {start}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -664,4 +727,153 @@ async fn hooks_traces_and_the_audit_log_see_the_whole() {
     let (bytes, entries) = within("the entries", written).await;
     assert!(bytes > 2 * INLINE as u64);
     assert!(!entries.contains(&uri), "{entries}");
+}
+
+#[tokio::test]
+async fn error_of_a_tool_stays_whole() {
+    let text = lines(3000);
+    let members = |is_error| format!(r#""content":[{}],"isError":{is_error}"#, text_block(&text));
+    for (era, transport) in COMBINATIONS {
+        let one = server(era, transport, &members(true)).await;
+        let mut client = Client::start(&config("{}", false, &[&one], ""), era, transport).await;
+        let called = client.call("t").await;
+        assert!(called.answer.contains(&members(true)));
+        one.on("tools/call", Reply::result(era.complete(&members(false))));
+        assert_eq!(links(&result(&client.call("t").await)).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn tool_that_reads_results_is_announced_when_it_comes_and_goes() {
+    let one = server(Era::Legacy, Transport::Http, r#""content":[]"#).await;
+    let two = server(Era::Modern, Transport::Http, r#""content":[]"#).await;
+    one.declares(r#"{"tools":{"listChanged":true}}"#);
+    for servers in [&[&one][..], &[&one, &two]] {
+        for of_servers in [false, true] {
+            let with = config("{}", of_servers, servers, "");
+            let without = with.replace(r#""results":{},"#, "");
+            let without = without.replace(r#""results":{}"#, "");
+            assert!(!without.contains("results"));
+            let gateway = Gateway::start(&without).await;
+            let session = LegacySession::open(gateway.mcp).await;
+            let mut stream = session.stream(None).await;
+            let mut listening = listen(gateway.mcp, "1", r#"{"toolsListChanged":true}"#).await;
+            let acknowledged = listening.event().await.unwrap().unwrap();
+            // A single server decides what its clients hear: here nothing.
+            let is_honoured = acknowledged.contains("toolsListChanged");
+            assert_eq!(is_honoured, servers.len() > 1, "{acknowledged}");
+            for (config, is_listed) in [(&with, true), (&without, false)] {
+                gateway.configure(config);
+                assert_eq!(gateway.reload().await.0, 200);
+                let mut streams = vec![&mut stream];
+                streams.extend(is_honoured.then_some(&mut listening));
+                for stream in streams {
+                    let event = within("the announcement", stream.event()).await;
+                    let event = event.unwrap().unwrap();
+                    assert!(event.contains("tools/list_changed"), "{event}");
+                }
+                let list = modern_request("1", "tools/list", "", "");
+                let list = post_modern(gateway.mcp, &list).await.text().await;
+                assert_eq!(list.contains("read_result"), is_listed, "{list}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_server_gets_a_subscription_to_a_kept_result() {
+    const FILTER: &str = r#"{"resourceSubscriptions":["Fanlight-Result:x/content/0","test://r"]}"#;
+    for era in [Era::Modern, Era::Legacy] {
+        let [one, two] = [
+            server(era, Transport::Http, r#""content":[]"#).await,
+            server(era, Transport::Http, r#""content":[]"#).await,
+        ];
+        for server in [&one, &two] {
+            server.declares(r#"{"tools":{},"resources":{"subscribe":true}}"#);
+            let resource = server.list("resources", r#"{"uri":"test://r","name":"r"}"#);
+            server.on("resources/list", resource);
+            server.on("resources/subscribe", Reply::result("{}"));
+            server.serves_get();
+        }
+        for servers in [&[&one][..], &[&one, &two]] {
+            let gateway = Gateway::start(&config("{}", false, servers, "")).await;
+            let mut listening = listen(gateway.mcp, "1", FILTER).await;
+            let acknowledged = listening.event().await.unwrap().unwrap();
+            assert!(!acknowledged.contains("fanlight-result"), "{acknowledged}");
+            let session = LegacySession::open(gateway.mcp).await;
+            for method in ["resources/subscribe", "resources/unsubscribe"] {
+                let request = legacy_request("2", method, r#""uri":"fanlight-result:x/content/0""#);
+                let answer = session.post(&request).await.text().await;
+                assert!(answer.contains("-32002"), "{answer}");
+            }
+        }
+        for server in [&one, &two] {
+            let received = ["subscriptions/listen", "resources/subscribe"]
+                .map(|method| server.received(method))
+                .concat();
+            let has = |uri: &str| received.iter().any(|one| one.text.contains(uri));
+            assert!(!has("fanlight-result"), "{received:?}");
+        }
+        let method = match era {
+            Era::Modern => "subscriptions/listen",
+            Era::Legacy => "resources/subscribe",
+        };
+        let received = one.wait_for(method, 1).await;
+        assert!(received.iter().any(|one| one.text.contains("test://r")));
+    }
+}
+
+#[tokio::test]
+async fn recording_has_a_result_whole_and_shortened_and_is_played() {
+    let text = lines(3000);
+    let members = format!(r#""content":[{}]"#, text_block(&text));
+    let tool =
+        r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
+    for (era, transport) in COMBINATIONS {
+        let servers = [
+            server(era, transport, &members).await,
+            server(Era::Modern, Transport::Http, &members).await,
+        ];
+        for server in &servers {
+            server.on("tools/list", server.list("tools", tool));
+        }
+        let config = config("{}", false, &servers.each_ref(), "");
+        let (mut client, admin) = start_recordable("{}", &config, (era, transport)).await;
+        let recorder = Recorder::start(admin, &[]).await;
+        client.tool_names().await;
+        let uri = links(&result(&client.call("a__t").await)).remove(0);
+        read(&mut client, &format!("{uri}?bytes=0-9")).await;
+        let arguments = format!(r#"{{"uri":"{uri}","lines":"2-3"}}"#);
+        read_tool(&mut client, &arguments).await;
+        let recording = recorder.finish().await;
+        drop(client);
+        let all = recorder::lines(&recording);
+        let has = |side: &str, part: &str| {
+            let mut of_side = all.iter().filter(|line| line["side"] == side);
+            of_side.any(|line| line["text"].as_str().unwrap().contains(part))
+        };
+        let whole = text_block(&text);
+        assert!(has("server", &whole) && !has("server", &uri));
+        assert!(has("client", &uri) && !has("client", &whole));
+
+        let file = TempFile::new("jsonl", &recording);
+        let path = file.path().to_str().unwrap();
+        let mock = ["mock", path, "--fast"].map(str::to_owned);
+        let of_client = all.iter().filter(|line| line["side"] == "client");
+        assert_mocks(&mock, &of_client.collect::<Vec<_>>(), era, "{}").await;
+        // Another gateway gives the result another URI.
+        let config = TempFile::new("yaml", &config);
+        let other = ["stdio", "--config", config.path().to_str().unwrap()].map(str::to_owned);
+        for tested in [mock, other] {
+            let program = fanlight().as_std().get_program().to_owned();
+            let mut command = fanlight();
+            command.args(["replay", path, "--json", "--"]).arg(program);
+            command.args(tested).stdin(Stdio::null());
+            let output = within("the replay", command.output()).await.unwrap();
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            assert_eq!(report["differences"], json!([]), "{output:?}");
+            // Reads of kept results are not sent.
+            assert_eq!(report["compared"], 4, "{output:?}");
+        }
+    }
 }

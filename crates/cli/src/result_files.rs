@@ -47,7 +47,7 @@ struct Shared {
     run: String,
     seal: Seal,
     next: AtomicU64,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
     /// The lock of this run's folder, once it has one.
     lock: Mutex<Option<File>>,
 }
@@ -79,7 +79,7 @@ impl DiskResults {
             run,
             seal,
             next: AtomicU64::new(0),
-            turns: Semaphore::new(AT_ONCE),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
             lock: Mutex::default(),
         })))))
     }
@@ -97,12 +97,15 @@ impl ResultFiles for DiskResults {
                 number,
                 size,
             };
-            let path = file.path();
-            let _turn = shared.turns.acquire().await.map_err(io::Error::other)?;
-            let writer = Arc::clone(&shared);
-            let written = spawn_blocking(move || writer.write(&path, number, &pieces)).await;
-            written.map_err(io::Error::other)??;
-            Ok(Box::new(file) as Box<dyn KeptFile>)
+            let turn = Arc::clone(&shared.turns).acquire_owned().await;
+            let turn = turn.map_err(io::Error::other)?;
+            // The thread has the file and the turn, for this future may be dropped meanwhile.
+            let written = spawn_blocking(move || {
+                let _turn = turn;
+                shared.write(&file.path(), number, &pieces)?;
+                Ok(Box::new(file) as Box<dyn KeptFile>)
+            });
+            written.await.map_err(io::Error::other)?
         })
     }
 }
@@ -269,6 +272,8 @@ fn remove_former(root: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn open_in(folder: &Path) -> Arc<dyn ResultFiles> {
@@ -331,6 +336,26 @@ mod tests {
             tokio::task::yield_now().await;
         }
         drop(files);
+    }
+
+    #[tokio::test]
+    async fn file_whose_writing_nobody_awaits_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = open_in(folder.path());
+        for _ in 0..200 {
+            let writing = files.write(vec![Bytes::from_static(b"text")]);
+            drop(writing.now_or_never());
+        }
+        // The threads take the turns of the last writings until they have ended.
+        let removed = async {
+            drop(files.write(vec![Bytes::new()]).await.unwrap());
+            while !files_in(folder.path()).is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let patience = std::time::Duration::from_secs(60);
+        let removed = tokio::time::timeout(patience, removed).await;
+        removed.expect("no file is left");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use fanlight_canonical::{
 use fanlight_protocol::json::Json;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::subscription::Lists;
+use fanlight_protocol::uri::kept_result;
 use fanlight_protocol::{Method, Notification, RpcError};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -115,7 +116,12 @@ impl Listeners {
     /// servers concerned have answered.
     async fn set_up(&self, listener: &Listener, view: &View) -> Result<(Interest, bool), RpcError> {
         let Self { lists, tasks, .. } = self;
-        let listen = &listener.listen;
+        let mut listen = listener.listen.clone();
+        if view.has_results() {
+            // Kept results never change, and no server knows them.
+            let uris = &mut listen.interest.uris;
+            uris.retain(|uri| kept_result(uri).is_none());
+        }
         // Under any policy, updates are decided on one by one, since it may change.
         let only = view
             .transparent_server()
@@ -129,7 +135,6 @@ impl Listeners {
         listener.hear(view.reader(), announced);
         let (listening, is_whole) = match only {
             Some(only) => {
-                let mut listen = listen.clone();
                 if Tasks::guard(&listen.context, &Method::Listen, only) {
                     listen = tasks.of_client(view, listen).await;
                 }
@@ -154,7 +159,7 @@ impl Listeners {
                 let request = ListenRequest {
                     view,
                     gateway: self,
-                    listen,
+                    listen: &listen,
                     owners,
                     deadline: Instant::now() + view.limits().timeout,
                 };

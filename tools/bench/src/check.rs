@@ -40,6 +40,8 @@ const CONTENT_COST: f64 = 1.15;
 /// The goal for the ratio of a call's or a list's cost with endpoints and changed tools to its cost
 /// without.
 const REWRITING_COST: f64 = 1.03;
+/// The goal for the ratio of a small call's or a list's cost with `results` to its cost without.
+const RESULTS_COST: f64 = 1.02;
 /// The permitted ratio of a call's instructions with a token to those without. It exceeds the goal
 /// for time: valgrind lacks the processor's SHA-256 instructions, so the token's hash, its key in
 /// the cache, costs more.
@@ -172,8 +174,12 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
     if args.only_access {
         return check_access(&bench).await;
     }
+    if args.only_results {
+        return check_results(&bench).await;
+    }
     if !args.only_tracing {
         check_rewriting(&bench).await?;
+        check_results(&bench).await?;
     }
     check_tracing(&bench).await?;
     if args.only_tracing {
@@ -307,12 +313,27 @@ async fn check_access(bench: &Bench) -> Result<()> {
 
 /// Fails if endpoints and changed tools exceed the goal for the cost of a call or a list.
 async fn check_rewriting(bench: &Bench) -> Result<()> {
+    let kinds = [Kind::Fanlight10, Kind::FanlightRewriting];
+    check_beside(bench, "endpoints and changed tools", kinds, REWRITING_COST).await
+}
+
+/// Fails if `results`, of the endpoint or of the server, exceeds the goal for the cost of a small
+/// call or a list.
+async fn check_results(bench: &Bench) -> Result<()> {
+    for (what, kind) in [
+        ("results of the endpoint", Kind::FanlightResults),
+        ("results of the server", Kind::FanlightServerResults),
+    ] {
+        check_beside(bench, what, [Kind::Fanlight, kind], RESULTS_COST).await?;
+    }
+    Ok(())
+}
+
+/// Fails if the second kind takes more than `goal` times what the first one takes.
+async fn check_beside(bench: &Bench, what: &str, kinds: [Kind; 2], goal: f64) -> Result<()> {
     let mut least = [BTreeMap::new(), BTreeMap::new()];
     for _ in 0..COUNTS {
-        for (least, kind) in least
-            .iter_mut()
-            .zip([Kind::Fanlight10, Kind::FanlightRewriting])
-        {
+        for (least, kind) in least.iter_mut().zip(kinds) {
             eprintln!("{}", kind.as_str());
             take_least(
                 least,
@@ -333,20 +354,20 @@ async fn check_rewriting(bench: &Bench) -> Result<()> {
     for (name, without) in without {
         let ratio = with.get(name).map_or(f64::INFINITY, |with| with / without);
         println!(
-            "endpoints and changed tools: {:+.1}% instructions per {name}",
+            "{what}: {:+.1}% instructions per {name}",
             (ratio - 1.0) * 100.0
         );
-        if ratio > REWRITING_COST + VARIATION {
+        if ratio > goal + VARIATION {
             over.push(name.as_str());
         }
     }
-    let most = (REWRITING_COST - 1.0) * 100.0;
     if over.is_empty() {
         return Ok(());
     }
-    let over = over.join("; ");
     Err(BenchError::Other(format!(
-        "endpoints and changed tools take more than {most:.0}%: {over}"
+        "{what}: more than {:.0}%: {}",
+        (goal - 1.0) * 100.0,
+        over.join("; ")
     )))
 }
 

@@ -124,4 +124,8 @@ pub(crate) struct CheckArgs {
     /// budget
     #[arg(long, conflicts_with_all = ["update", "only_tracing"])]
     pub(crate) only_access: bool,
+    /// Count only the cost of `results` for small calls and lists, and do not compare with the
+    /// budget
+    #[arg(long, conflicts_with_all = ["update", "only_tracing", "only_access"])]
+    pub(crate) only_results: bool,
 }

@@ -99,6 +99,22 @@ impl Gateway {
         Self::running(command, config).await
     }
 
+    /// [`Self::start`] with a disk of this size at a folder, which only its process sees. It needs
+    /// the permission to make user namespaces.
+    pub async fn start_with_disk(config_text: &str, folder: &Path, size: &str) -> Self {
+        let config = TempFile::new("yaml", config_text);
+        let mut command = Command::new("unshare");
+        let mounted = r#"mount -t tmpfs -o mode=0700,size="$0" tmpfs "$1" && shift && exec "$@""#;
+        command
+            .kill_on_drop(true)
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
+            .args([mounted, size])
+            .arg(folder)
+            .arg(programs::fanlight());
+        command.args(["run", "--config"]).arg(config.path());
+        Self::running(command, config).await
+    }
+
     /// [`Self::start`] on a kernel without Landlock, or one where it is `disabled`.
     pub async fn start_without_landlock(config_text: &str, is_disabled: bool) -> Self {
         let config = TempFile::new("yaml", config_text);

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use data_encoding::BASE64;
 use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -316,7 +317,7 @@ impl Shared {
 fn expected_authorization() -> String {
     // Written out, so that the test does not depend on an encoder.
     let credentials = "fanlight:a+secret%3A+with+%C3%BCnusual+%26+characters";
-    format!("Basic {}", key::base64(credentials.as_bytes()))
+    format!("Basic {}", BASE64.encode(credentials.as_bytes()))
 }
 
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {

@@ -1,12 +1,14 @@
-//! Forms of values that differ each time: points in time and UUIDs.
+//! Forms of values that differ each time: points in time and ids.
 
 use std::ops::Range;
+
+use fanlight_protocol::uri::KEPT_RESULT;
 
 /// A form that a part of a text has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// A UUID (RFC 9562).
-    Uuid,
+    /// A UUID (RFC 9562), or the URI of a result that Fanlight keeps.
+    Id,
     /// A date, with or without a time (RFC 3339). The offset may be missing, as in ISO 8601.
     Time,
     /// Seconds, milliseconds, microseconds or nanoseconds since 1970, in the years 2017 to 2039.
@@ -22,13 +24,13 @@ const OFFSET: &str = "dd:dd";
 /// The numbers of digits of an epoch.
 const EPOCHS: [usize; 4] = [10, 13, 16, 19];
 
-/// A text in which each time and each UUID is the same.
+/// A text in which each time and each id is the same.
 pub(super) fn mask_forms(text: &str) -> String {
     let (mut out, mut copied) = (String::with_capacity(text.len()), 0);
     for (range, form) in find_forms(text) {
         out += text.get(copied..range.start).unwrap_or_default();
         out += match form {
-            Form::Uuid => "\u{1}uuid",
+            Form::Id => "\u{1}id",
             Form::Time => "\u{1}time",
             Form::Epoch => "\u{1}epoch",
         };
@@ -37,10 +39,10 @@ pub(super) fn mask_forms(text: &str) -> String {
     out + text.get(copied..).unwrap_or_default()
 }
 
-/// The UUIDs in a text.
-pub fn find_uuids(text: &str) -> impl Iterator<Item = &str> {
-    let uuids = find_forms(text).filter(|(_, form)| *form == Form::Uuid);
-    uuids.filter_map(|(range, _)| text.get(range))
+/// The ids in a text.
+pub fn find_ids(text: &str) -> impl Iterator<Item = &str> {
+    let ids = find_forms(text).filter(|(_, form)| *form == Form::Id);
+    ids.filter_map(|(range, _)| text.get(range))
 }
 
 fn find_forms(text: &str) -> impl Iterator<Item = (Range<usize>, Form)> {
@@ -69,7 +71,12 @@ fn is_word(byte: Option<&u8>) -> bool {
 /// The form that a text begins with, and its length.
 fn form_of(text: &[u8]) -> Option<(usize, Form)> {
     if matches(text, UUID) {
-        return Some((UUID.len(), Form::Uuid));
+        return Some((UUID.len(), Form::Id));
+    }
+    if let Some(handle) = text.strip_prefix(KEPT_RESULT.as_bytes()) {
+        let is_of_handle = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let length = handle.iter().take_while(is_of_handle).count();
+        return Some((KEPT_RESULT.len() + length, Form::Id));
     }
     let digits = |from: usize| {
         let rest = text.get(from..).unwrap_or_default();
@@ -137,9 +144,11 @@ mod tests {
         ] {
             assert_eq!(mask_forms(text), expected, "{text}");
         }
-        assert_eq!(mask_forms(&format!("id:{uuid}/x")), "id:\u{1}uuid/x");
+        assert_eq!(mask_forms(&format!("id:{uuid}/x")), "id:\u{1}id/x");
         assert_eq!(mask_forms(&format!("{uuid}0")), format!("{uuid}0"));
+        let uri = "at fanlight-result:3q-_Xw/content/0: text";
+        assert_eq!(mask_forms(uri), "at \u{1}id/content/0: text");
         let both = format!("{uuid} and {uuid}");
-        assert_eq!(find_uuids(&both).collect::<Vec<_>>(), [uuid, uuid]);
+        assert_eq!(find_ids(&both).collect::<Vec<_>>(), [uuid, uuid]);
     }
 }

@@ -21,7 +21,7 @@ use fanlight_protocol::Json;
 
 pub use answers::compare_answers;
 pub use definitions::{compare_definitions, compare_openings, without_meta};
-pub use forms::find_uuids;
+pub use forms::find_ids;
 use path::{Path, is_at};
 pub use values::compare_exactly;
 

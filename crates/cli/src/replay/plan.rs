@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use fanlight_canonical::comparison::{find_uuids, without_meta};
+use fanlight_canonical::comparison::{find_ids, without_meta};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired, REQUEST_STATE};
 use fanlight_protocol::json::rewrite_object;
@@ -78,12 +78,12 @@ impl<'a> Plan<'a> {
         let (mut own, mut given) = (HashSet::new(), HashSet::new());
         for (at, exchange) in recorded.exchanges.iter().enumerate() {
             let (name, key) = (subject(exchange), key(exchange));
-            let is_given = find_uuids(&key.1).any(|id| given.contains(id) && !own.contains(id));
+            let is_given = find_ids(&key.1).any(|id| given.contains(id) && !own.contains(id));
             if !is_given {
-                own.extend(find_uuids(exchange.params.as_text()));
+                own.extend(find_ids(exchange.params.as_text()));
             }
             let body = exchange.answer.as_ref().map(Response::body);
-            let ids = body.iter().flat_map(|body| find_uuids(body.as_text()));
+            let ids = body.iter().flat_map(|body| find_ids(body.as_text()));
             given.extend(ids.map(str::to_owned));
             let later = recorded.exchanges.get(at + 1..).unwrap_or_default();
             let last = last_round(exchange, later);

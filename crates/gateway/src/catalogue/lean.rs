@@ -15,8 +15,10 @@ use super::view::ListView;
 use crate::search::{SearchIndex, SearchScope, WordMatch};
 use crate::topology::LeanRules;
 
-/// The names of Fanlight's tools, without a prefix.
+/// The names of Fanlight's tools of lean lists, without a prefix.
 pub(crate) const OWN_TOOLS: [&str; 2] = ["find_tools", "call_tool"];
+/// The name of Fanlight's tool that reads large results, without a prefix.
+pub(crate) const READ_RESULT: &str = "read_result";
 /// The prefix of these names if a tool of a server has one of them.
 pub(crate) const OWN_PREFIX: &str = "fanlight__";
 /// The manifest may take this percentage of the full list's bytes, or these bytes.

@@ -48,7 +48,7 @@ use tokio::time::Instant;
 pub use crate::search::WordMatch;
 pub(crate) use describe::{as_shown, describe_all, describe_only};
 pub use lean::{FoundTool, is_of_app};
-pub(crate) use lean::{OWN_PREFIX, OWN_TOOLS, own_name, own_tool};
+pub(crate) use lean::{OWN_PREFIX, OWN_TOOLS, READ_RESULT, own_name, own_tool};
 pub(crate) use load::{answer_reason, cut_off};
 pub(crate) use serving::Served;
 pub use shown::Collision;

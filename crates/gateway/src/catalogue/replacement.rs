@@ -8,7 +8,7 @@ use fanlight_canonical::{Endpoint, Parent};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::{Catalogue, Catalogues, Change};
+use super::{Catalogue, Catalogues, Change, ListKind};
 use crate::topology::{Topology, View};
 
 /// The endpoints at which a list differs from the list of the previous topology.
@@ -35,12 +35,12 @@ impl Catalogues {
     /// Prepares to replace `old`: reads the unknown lists whose changes clients listen for, so that
     /// they can be compared with the new ones. Such lists exist because with one server each client
     /// reads its own.
-    pub(crate) async fn prepare_replacement(&self, old: &Arc<Topology>) {
+    pub(crate) async fn prepare_replacement(&self, old: &Arc<Topology>, new: &Arc<Topology>) {
         let wanted = Change::ALL
             .into_iter()
             .filter(|change| self.is_wanted(*change));
         let all = wanted.flat_map(|change| self.changed_by(change));
-        join_all(all.map(|catalogue| catalogue.prepare_replacement(old))).await;
+        join_all(all.map(|catalogue| catalogue.prepare_replacement(old, new))).await;
     }
 
     /// Reads the lists whose changes clients listen for, and returns the endpoints where each
@@ -92,7 +92,11 @@ impl Catalogues {
 
 impl Catalogue {
     /// Reads the list of a topology that is about to be replaced, if it is not known.
-    pub(super) async fn prepare_replacement(self: &Arc<Self>, old: &Arc<Topology>) {
+    pub(super) async fn prepare_replacement(
+        self: &Arc<Self>,
+        old: &Arc<Topology>,
+        new: &Arc<Topology>,
+    ) {
         let is_known = old.transparent_server().is_none() && self.newest_snapshot(old).is_some();
         let is_unknown = match is_known {
             true => false,
@@ -106,14 +110,21 @@ impl Catalogue {
                 .map_or(true, |read| read.list.failures() > 0)
             }
         };
-        // Computes now what each endpoint shows by the old rules, for the comparison later.
+        let mut endpoints = HashSet::new();
         for endpoint in self.announcer.endpoints() {
-            drop(self.newest_in(&View::for_endpoint(Arc::clone(old), &endpoint)));
+            let [before, after] =
+                [old, new].map(|topology| View::for_endpoint(Arc::clone(topology), &endpoint));
+            // Computes now what the endpoint shows by the old rules, for the comparison later.
+            drop(self.newest_in(&before));
+            // The tool that reads shortened results is in no catalogue.
+            if self.kind == ListKind::Tools && before.has_results() != after.has_results() {
+                endpoints.insert(endpoint);
+            }
         }
         self.with_state(|state| {
             state.differs = Differing {
                 everywhere: is_unknown,
-                ..Differing::default()
+                endpoints,
             }
         });
     }

@@ -1,13 +1,13 @@
 //! Fanlight's own tools of lean lists: `find_tools`, which Fanlight answers, and `call_tool`, which
 //! becomes the call of the named tool before anything decides about it.
 
-use fanlight_canonical::{About, CallContext};
+use fanlight_canonical::CallContext;
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{Response, task_support};
 
 use super::Gateway;
-use super::operation::{Operation, OwnCall};
-use crate::catalogue::{Entry, LeanList, ListKind, ListView, OWN_TOOLS};
+use super::operation::{Operation, OwnCall, note_item};
+use crate::catalogue::{Entry, LeanList, ListView, OWN_TOOLS};
 use crate::fit::find_misfit;
 use crate::tasks::offered;
 
@@ -29,14 +29,7 @@ impl Gateway {
             return;
         };
         let context = &operation.request.context;
-        let tools = self
-            .lists
-            .catalogues
-            .for_reader(ListKind::Tools, operation.view.reader());
-        let list = match tools.trusted_view(&operation.view) {
-            Some(list) => list,
-            None => tools.newest_view(&operation.view, &context.trace).await,
-        };
+        let list = self.tools_of(&operation.view, &context.trace).await;
         let Some(lean) = list.lean(rules) else { return };
         let Some((own, schema)) = lean.own_tool(&name) else {
             return;
@@ -52,13 +45,7 @@ impl Gateway {
         operation.own = misfit.map(|misfit| OwnCall::Answer(refuse(&misfit)));
         operation.is_indirect = !is_search;
         if is_search || operation.own.is_some() {
-            let _ = context.noted.as_ref().map(|noted| {
-                noted.about.get_or_init(|| About {
-                    server: None,
-                    item: Some(own.into()),
-                    canary: None,
-                })
-            });
+            note_item(context, None, own);
             if operation.own.is_none() {
                 operation.own = Some(OwnCall::Find(list.clone(), arguments));
             }

@@ -112,7 +112,7 @@ impl Gateway {
             settings.endpoints,
             settings.policy,
         );
-        let topology = CurrentTopology::new(new);
+        let topology = CurrentTopology::new(Arc::new(new));
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.background.guard();

@@ -10,11 +10,12 @@ use fanlight_canonical::{
 use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Json, Member, rewrite_object};
 use fanlight_protocol::meta::PER_HOP;
+use fanlight_protocol::uri::kept_result;
 use fanlight_protocol::{Method, Notification, Response, RpcError, input};
 
 use super::{FoundTarget, Gateway, note_target};
 use crate::approvals::CallToApprove;
-use crate::catalogue::{ListKind, ListView};
+use crate::catalogue::{ListKind, ListView, READ_RESULT};
 use crate::fault;
 use crate::results::KeptRead;
 use crate::routing::{Target, find_by_prefix};
@@ -123,9 +124,12 @@ impl Gateway {
             Box::pin(self.resolve_own_tool(&mut operation)).await;
         }
         let has_results = operation.view.has_results();
-        if has_results && operation.own.is_none() {
+        if has_results
+            && operation.own.is_none()
+            && let Some(subject) = kept_subject(&operation.request)
+        {
             // Boxed: few requests are about kept results.
-            Box::pin(self.resolve_kept(&mut operation)).await;
+            Box::pin(self.resolve_kept(&mut operation, subject)).await;
         }
         if operation.own.is_some() {
             return operation;
@@ -225,19 +229,11 @@ impl Gateway {
             None if found.as_ref().is_some_and(is_held) => context.refused_by(PINS),
             _ => {}
         }
-        let Some(noted) = &context.noted else { return };
-        noted.about.get_or_init(|| match found {
-            Some((backend, original)) => About {
-                server: Some(everything.name(backend).into()),
-                item: Some(original.into()),
-                canary: None,
-            },
-            None => About {
-                server: None,
-                item: Some(name.into()),
-                canary: None,
-            },
-        });
+        let (server, item) = match found {
+            Some((backend, original)) => (Some(everything.name(backend)), original),
+            None => (None, name),
+        };
+        note_item(context, server, &item);
     }
 
     /// The server of an entry that clients know by this name or URI, and the server's own name for
@@ -417,6 +413,17 @@ impl Gateway {
     }
 }
 
+/// Notes the item that a request is about for the audit log, and its server if it has one.
+pub(super) fn note_item(context: &CallContext, server: Option<&str>, item: &str) {
+    if let Some(noted) = &context.noted {
+        noted.about.get_or_init(|| About {
+            server: server.map(Into::into),
+            item: Some(item.into()),
+            canary: None,
+        });
+    }
+}
+
 /// The error for a request that the policy forbids; `None` if it permits the request.
 fn refusal(
     kind: PolicyKind,
@@ -499,6 +506,16 @@ pub(super) fn find_item(method: &Method, params: &Json) -> Option<(PolicyKind, S
         }
         _ => None,
     }
+}
+
+/// The name or URI in a request that may be about a kept result.
+fn kept_subject(request: &Unresolved) -> Option<String> {
+    let (_, subject) = find_item(&request.method, request.params.as_ref()?)?;
+    let may_be_kept = match request.method {
+        Method::CallTool => subject.ends_with(READ_RESULT),
+        _ => kept_result(&subject).is_some(),
+    };
+    may_be_kept.then_some(subject)
 }
 
 impl Operation {

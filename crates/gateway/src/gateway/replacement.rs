@@ -36,7 +36,7 @@ impl Gateway {
         if new.number() == old.number() {
             return self.topology.replace(new);
         }
-        self.lists.catalogues.prepare_replacement(&old).await;
+        self.lists.catalogues.prepare_replacement(&old, &new).await;
         self.lists.catalogues.retain(&old, &new);
         self.topology.replace(Arc::clone(&new));
         let is_any_gone = !has_same_canaries || old.ids().any(|backend| new.get(backend).is_none());

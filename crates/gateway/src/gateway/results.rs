@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_canonical::{About, Keeper, PolicySubject, ProcessRun, Unresolved};
+use fanlight_canonical::{Keeper, PolicySubject, ProcessRun, Unresolved};
 use fanlight_protocol::json::{Edits, Json, Kind, ObjectBuilder, Value};
 use fanlight_protocol::uri::{KEPT_RESULT, kept_result};
 use fanlight_protocol::{Method, Response, RpcError, code};
@@ -12,16 +12,13 @@ use tokio::time::Instant;
 
 use super::Gateway;
 use super::lean::{refuse, tell};
-use super::operation::{Operation, OwnCall, find_item};
-use crate::catalogue::{ListKind, ListView, OWN_PREFIX, own_name, own_tool};
+use super::operation::{Operation, OwnCall, note_item};
+use crate::catalogue::{ListKind, ListView, OWN_PREFIX, READ_RESULT, own_name, own_tool};
 use crate::fault;
 use crate::fit::find_misfit;
 use crate::results::{KeptRead, NoPiece, Part, PartUri, Piece, Shortener, off_worker};
 use crate::tasks;
 use crate::topology::{BackendId, View};
-
-/// The name of the tool, without a prefix.
-const READ_RESULT: &str = "read_result";
 
 /// Shortens the answer to a request after the gates have seen it.
 #[derive(Debug)]
@@ -82,7 +79,7 @@ impl Shortening {
         let Unresolved {
             params, context, ..
         } = request;
-        let Some(result) = response.result().filter(|_| response.is_complete()) else {
+        let Some(result) = response.result() else {
             return response;
         };
         let (backend, made_by) = match self.backend {
@@ -103,6 +100,10 @@ impl Shortening {
         let Some(rules) = rules else {
             return response;
         };
+        let is_error = result.peek("isError").is_some_and(Value::is_true);
+        if is_error || !response.is_complete() {
+            return response;
+        }
         let keeps_structured =
             result.peek("structuredContent").is_some() && self.promises_structure().await;
         let Some(handle) = core.results.handle(&context.caller) else {
@@ -175,7 +176,11 @@ impl Shortening {
 
 impl Gateway {
     /// The newest list of tools; reads it if there is none.
-    async fn tools_of(&self, view: &View, trace: &fanlight_telemetry::Parent) -> ListView {
+    pub(super) async fn tools_of(
+        &self,
+        view: &View,
+        trace: &fanlight_telemetry::Parent,
+    ) -> ListView {
         let tools = self
             .lists
             .catalogues
@@ -187,24 +192,18 @@ impl Gateway {
     }
 
     /// Resolves a request that reads a kept result, or that names one otherwise: no server gets it.
-    /// Nothing records which result it is.
-    pub(super) async fn resolve_kept(&self, operation: &mut Operation) {
+    /// Nothing records which result it is. `subject` is its name or URI.
+    pub(super) async fn resolve_kept(&self, operation: &mut Operation, subject: String) {
         let Unresolved {
             method,
             params,
             context,
         } = &operation.request;
         let Some(params) = params else { return };
-        let subject = find_item(method, params).map(|(_, name)| name);
-        let Some(subject) = subject else { return };
-        let (own, shown) = if *method == Method::CallTool {
-            if !subject.ends_with(READ_RESULT)
-                || subject
-                    != own_name(
-                        &self.tools_of(&operation.view, &context.trace).await,
-                        READ_RESULT,
-                    )
-            {
+        let is_call = *method == Method::CallTool;
+        let (own, shown) = if is_call {
+            let tools = self.tools_of(&operation.view, &context.trace).await;
+            if subject != own_name(&tools, READ_RESULT) {
                 return;
             }
             let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
@@ -231,18 +230,11 @@ impl Gateway {
             };
             (own, shown)
         };
-        if let Some(noted) = &context.noted {
-            let item = if *method == Method::CallTool {
-                READ_RESULT
-            } else {
-                KEPT_RESULT
-            };
-            noted.about.get_or_init(|| About {
-                server: None,
-                item: Some(item.into()),
-                canary: None,
-            });
-        }
+        note_item(
+            context,
+            None,
+            if is_call { READ_RESULT } else { KEPT_RESULT },
+        );
         operation.own = Some(own);
         operation.request.params = Some(shown);
     }

@@ -7,10 +7,10 @@
 mod part;
 mod shape;
 mod shorten;
+mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -29,9 +29,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::topology::ResultRules;
 pub(crate) use part::{Form, Part, PartUri, Piece, Query};
 pub(crate) use shorten::{Shortened, Shortener};
+use table::{Entry, Table};
 
-/// The most results that are kept, with all sections. Each takes some memory besides its bytes.
-const RESULTS: usize = 16_384;
 /// The largest text that is cut without a thread of its own, in bytes.
 const QUICK: usize = 256 << 10;
 /// The longer texts that are read at the same time. Each may take several times its bytes until
@@ -104,24 +103,9 @@ pub(crate) struct KeptResults {
 
 #[derive(Default)]
 struct State {
-    /// The results by number, the oldest first.
-    entries: BTreeMap<u64, Entry>,
-    numbers: HashMap<Box<str>, u64>,
-    last: u64,
-    /// Drops results after their time.
+    table: Table,
+    /// Removes results after their time.
     sweeper: Option<AbortOnDropHandle<()>>,
-}
-
-struct Entry {
-    handle: Box<str>,
-    owner: Caller,
-    peer: Peer,
-    section: Arc<str>,
-    size: usize,
-    on_disk: bool,
-    until: Instant,
-    /// `None` while it is being written.
-    result: Option<Arc<KeptResult>>,
 }
 
 fanlight_protocol::opaque!(KeptResults);
@@ -162,12 +146,9 @@ impl KeptResults {
     /// The result with this handle, if it belongs to the caller.
     pub(crate) fn find(&self, handle: &str, caller: &Caller) -> Option<Arc<KeptResult>> {
         let state = self.state.lock();
-        let entry = state.entries.get(state.numbers.get(handle)?)?;
-        let is_current = entry.until > Instant::now();
-        let result = entry.result.as_ref().filter(|_| is_current)?;
-        caller
-            .owns_what_is_of(&entry.owner)
-            .then(|| Arc::clone(result))
+        let entry = state.table.find(handle)?;
+        let is_found = entry.until > Instant::now() && caller.owns_what_is_of(&entry.owner);
+        is_found.then(|| Arc::clone(&entry.result))
     }
 
     /// The client's place in the queue for reading long texts.
@@ -176,6 +157,9 @@ impl KeptResults {
     }
 
     /// Keeps a result under this handle until the instant. Returns false if there is no room.
+    ///
+    /// Others leave for it once it is certain to be kept: files that are being written need room
+    /// besides.
     pub(crate) async fn keep(
         &self,
         handle: &str,
@@ -185,34 +169,18 @@ impl KeptResults {
         made_by: Option<Arc<PolicySubject>>,
         Shortened { parts, kept, .. }: Shortened,
     ) -> bool {
-        let holder = caller.holder().clone();
-        let owner = match caller.session() {
-            Some(session) => Caller::session_of(holder, session),
-            None => Caller::request_of(holder),
-        };
-        let entry = Entry {
-            handle: handle.into(),
-            owner,
-            peer: peer.clone(),
-            section: Arc::clone(&rules.section),
-            size: parts.last().map_or(0, |part| part.place.end),
-            on_disk: false,
-            until,
-            result: None,
-        };
+        let size = parts.last().map_or(0, |part| part.place.end);
+        let (memory, section) = (rules.memory, &rules.section);
         let disk = if self.files.is_some() { rules.disk } else { 0 };
-        let made = {
-            let mut state = self.state.lock();
-            let dropped = state.drop_expired(Instant::now());
-            let made = state.add(entry, (rules.memory, disk));
-            drop(state);
-            drop(dropped);
-            made
+        let on_disk = {
+            let state = self.state.lock();
+            state
+                .table
+                .goes_to_disk(section, peer, size, [memory, disk])
         };
-        let Some((number, on_disk, dropped)) = made else {
+        let Some(on_disk) = on_disk else {
             return false;
         };
-        drop(dropped);
         let place = match &self.files {
             Some(files) if on_disk => match files.write(kept).await {
                 Ok(file) => {
@@ -223,33 +191,40 @@ impl KeptResults {
                     if !self.is_full.swap(true, Ordering::Relaxed) {
                         tracing::error!(%error, "a large result cannot be written below stateDir: clients get such results whole");
                     }
-                    let removed = self.state.lock().remove(number);
-                    drop(removed);
                     return false;
                 }
             },
             _ => Place::Memory(kept),
         };
-        let mut state = self.state.lock();
-        if let Some(entry) = state.entries.get_mut(&number) {
-            entry.result = Some(Arc::new(KeptResult {
+        let holder = caller.holder().clone();
+        let owner = match caller.session() {
+            Some(session) => Caller::session_of(holder, session),
+            None => Caller::request_of(holder),
+        };
+        let entry = Entry {
+            handle: handle.into(),
+            owner,
+            peer: peer.clone(),
+            room: (Arc::clone(section), on_disk),
+            size,
+            until,
+            result: Arc::new(KeptResult {
                 made_by,
                 parts,
                 place,
-            }));
-        }
-        if state
-            .sweeper
-            .as_ref()
-            .is_none_or(AbortOnDropHandle::is_finished)
-        {
+            }),
+        };
+        let mut state = self.state.lock();
+        let left = state.table.add(entry, if on_disk { disk } else { memory });
+        if state.table.first_end() == Some(until) {
             let sweep = Self::sweep(Weak::clone(&self.itself));
             state.sweeper = Some(AbortOnDropHandle::new(tokio::spawn(sweep)));
         }
-        true
+        drop(state);
+        left.is_some()
     }
 
-    /// Drops results after their time, while there are any.
+    /// Removes results after their time, while there are any.
     async fn sweep(results: Weak<Self>) {
         loop {
             let next = {
@@ -257,10 +232,10 @@ impl KeptResults {
                     return;
                 };
                 let mut state = results.state.lock();
-                let dropped = state.drop_expired(Instant::now());
-                let next = state.entries.values().map(|entry| entry.until).min();
+                let ended = state.table.remove_ended(Instant::now());
+                let next = state.table.first_end();
                 drop(state);
-                drop(dropped);
+                drop(ended);
                 next
             };
             match next {
@@ -268,82 +243,6 @@ impl KeptResults {
                 None => return,
             }
         }
-    }
-}
-
-impl State {
-    /// Adds an entry, for which others leave if necessary; returns its number, whether it goes to
-    /// disk, and those that left. `None` if there is no room.
-    fn add(
-        &mut self,
-        mut entry: Entry,
-        (memory, disk): (usize, usize),
-    ) -> Option<(u64, bool, Vec<Entry>)> {
-        if entry.size > memory.max(disk) {
-            return None;
-        }
-        let mut free = [memory, disk].map(|limit| isize::try_from(limit).unwrap_or(isize::MAX));
-        let mut shares: HashMap<&Peer, (usize, VecDeque<u64>)> = HashMap::new();
-        for (number, other) in &self.entries {
-            if other.section == entry.section {
-                let [in_memory, on_disk] = &mut free;
-                let size = isize::try_from(other.size).unwrap_or(isize::MAX);
-                *(if other.on_disk { on_disk } else { in_memory }) -= size;
-                let share = shares.entry(&other.peer).or_default();
-                share.0 += other.size;
-                let limit = if other.on_disk { disk } else { memory };
-                if entry.size <= limit {
-                    share.1.push_back(*number);
-                }
-            }
-        }
-        let size = isize::try_from(entry.size).ok()?;
-        let mut count = self.entries.len();
-        let mut leaving = Vec::new();
-        loop {
-            let [in_memory, on_disk] = free;
-            if count < RESULTS && (size <= in_memory || size <= on_disk) {
-                entry.on_disk = size > in_memory;
-                break;
-            }
-            let held = |(peer, (held, numbers)): &(&&Peer, &mut (usize, VecDeque<u64>))| {
-                let own = if **peer == &entry.peer { entry.size } else { 0 };
-                if numbers.is_empty() { 0 } else { *held + own }
-            };
-            let (_, (held, numbers)) = shares.iter_mut().max_by_key(held)?;
-            let number = numbers.pop_front()?;
-            let other = self.entries.get(&number)?;
-            *held -= other.size;
-            let [in_memory, on_disk] = &mut free;
-            *(if other.on_disk { on_disk } else { in_memory }) +=
-                isize::try_from(other.size).ok()?;
-            leaving.push(number);
-            count -= 1;
-        }
-        let left = leaving
-            .into_iter()
-            .filter_map(|number| self.remove(number))
-            .collect();
-        self.last += 1;
-        self.numbers.insert(entry.handle.clone(), self.last);
-        let on_disk = entry.on_disk;
-        self.entries.insert(self.last, entry);
-        Some((self.last, on_disk, left))
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Entry> {
-        let entry = self.entries.remove(&number)?;
-        self.numbers.remove(&entry.handle);
-        Some(entry)
-    }
-
-    fn drop_expired(&mut self, now: Instant) -> Vec<Entry> {
-        let expired = self.entries.iter().filter(|(_, entry)| entry.until <= now);
-        let expired: Vec<_> = expired.map(|(number, _)| *number).collect();
-        expired
-            .into_iter()
-            .filter_map(|number| self.remove(number))
-            .collect()
     }
 }
 

@@ -61,9 +61,7 @@ fn store(files: Option<Arc<dyn ResultFiles>>) -> Arc<KeptResults> {
 
 /// The number of entries.
 fn entries(results: &KeptResults) -> usize {
-    let state = results.state.lock();
-    assert_eq!(state.numbers.len(), state.entries.len());
-    state.entries.len()
+    results.state.lock().table.len()
 }
 
 #[derive(Debug, Default)]
@@ -170,9 +168,45 @@ async fn disk_follows_memory_and_a_full_disk_keeps_nothing() {
     assert!(matches!(read("/content/1").await, Err(NoPiece::Unknown)));
     files.0.store(true, Ordering::Relaxed);
     assert!(keep(&results, &rules, of, 240).await.is_none());
-    assert_eq!(entries(&results), 1);
+    assert_eq!(entries(&results), 2, "nothing leaves for what is not kept");
+    assert!(results.find(&all[2], of.0).is_some());
     assert!(
         keep(&results, &rules, of, 5).await.is_some(),
         "memory has room"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn result_with_a_shorter_time_is_dropped_before_older_ones() {
+    let results = store(None);
+    let (long, caller) = (rules(1000, 0), ann());
+    keep(&results, &long, (&caller, &peer(1)), 10)
+        .await
+        .unwrap();
+    let handle = results.handle(&caller).unwrap();
+    let until = Instant::now() + KEEP / 2;
+    let of = (&caller, &peer(1));
+    let kept = results.keep(&handle, of, &long, until, None, result(10));
+    assert!(kept.await);
+    tokio::time::sleep(KEEP / 2 + Duration::from_secs(1)).await;
+    assert_eq!(entries(&results), 1);
+}
+
+#[tokio::test]
+async fn many_results_of_many_peers_keep_their_order() {
+    const MOST: usize = 16_384;
+    let (results, rules, caller) = (store(None), rules(1 << 20, 0), ann());
+    let new = async |number: u32| {
+        let peer = Peer::User(number % 5000);
+        keep(&results, &rules, (&caller, &peer), 1).await.unwrap()
+    };
+    let mut all = Vec::new();
+    for number in 0..20_000 {
+        all.push(new(number).await);
+    }
+    assert_eq!(entries(&results), MOST);
+    // The results after the limit displace the oldest of their own peers.
+    let is_kept = |number: usize| results.find(&all[number], &caller).is_some();
+    assert!(is_kept(19_999) && is_kept(9_999) && is_kept(0));
+    assert!(!is_kept(4_999) && !is_kept(2_000));
 }

@@ -99,6 +99,7 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
         results: None,
     };
     let topology = Topology::new(running.collect(), &policy, limits(100), vec![entry], None);
+    let topology = Arc::new(topology);
     let client = Caller::request_of(Holder::new(
         Principal::new("issuer", "ann"),
         Endpoint::from_path(PATH),

@@ -100,6 +100,8 @@ pub(crate) struct Rules {
     pub(super) instructions: Option<Json>,
     pub(super) lean: Option<LeanRules>,
     pub(super) results: Option<ResultRules>,
+    /// Each call asks for it.
+    has_filters: bool,
 }
 
 impl Endpoints {
@@ -211,9 +213,11 @@ impl Rules {
                 .map(|backend| servers.iter().any(|name| name == backend.name()))
                 .collect()
         };
+        let has_filters = [&tools, &prompts, &resources].iter().any(|it| it.is_some());
         Self {
             path,
             backends: servers.map(shown).filter(|shown| shown.contains(&false)),
+            has_filters,
             tools,
             prompts,
             resources,
@@ -245,6 +249,7 @@ impl Rules {
             instructions: None,
             lean: None,
             results: None,
+            has_filters: false,
         }
     }
 
@@ -272,8 +277,6 @@ impl Rules {
     }
 
     pub(super) fn has_filters(&self) -> bool {
-        Filtered::ALL
-            .into_iter()
-            .any(|kind| self.filter(kind).is_some())
+        self.has_filters
     }
 }

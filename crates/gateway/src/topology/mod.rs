@@ -93,16 +93,6 @@ impl Topology {
         limits: ListLimits,
         endpoints: Vec<EndpointEntry>,
         rights: Option<Arc<dyn Policy>>,
-    ) -> Arc<Self> {
-        Arc::new(Self::build(entries, policy, limits, endpoints, rights))
-    }
-
-    fn build(
-        entries: Vec<BackendEntry>,
-        policy: &NamingPolicy,
-        limits: ListLimits,
-        endpoints: Vec<EndpointEntry>,
-        rights: Option<Arc<dyn Policy>>,
     ) -> Self {
         let (hidden, entries): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| entry.is_hidden);
@@ -186,7 +176,7 @@ impl Topology {
         endpoints: Vec<EndpointEntry>,
         rights: Option<Arc<dyn Policy>>,
     ) -> Arc<Self> {
-        let mut new = Self::build(entries, policy, limits, endpoints, rights);
+        let mut new = Self::new(entries, policy, limits, endpoints, rights);
         let is_same = |(one, other): (&Member, &Member)| one.is_seen_as(other);
         if new.backends.len() == earlier.backends.len()
             && new.backends.iter().zip(&earlier.backends).all(is_same)

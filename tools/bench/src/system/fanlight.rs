@@ -68,6 +68,9 @@ impl FanlightConfig {
                 issuer.jwks_uri(),
             );
         }
+        if kind == Kind::FanlightResults {
+            text += "endpoints:\n  /mcp: { results: {} }\n";
+        }
         let is_rewriting = kind == Kind::FanlightRewriting;
         if is_rewriting {
             // The filter hides nothing, so that lists have the same size as without it.
@@ -88,6 +91,7 @@ impl FanlightConfig {
         }
         let more = match kind {
             Kind::FanlightRewriting => REWRITING,
+            Kind::FanlightServerResults => ", results: {}",
             Kind::FanlightHeader => HEADER,
             Kind::FanlightGrant => GRANT,
             _ => "",

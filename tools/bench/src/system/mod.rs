@@ -44,6 +44,10 @@ pub(crate) enum Kind {
     /// With ten servers and ten endpoints, and with changed names, definitions and arguments of
     /// tools.
     FanlightRewriting,
+    /// With one server, and `results` of the endpoint.
+    FanlightResults,
+    /// With one server that has `results`.
+    FanlightServerResults,
     /// With one server, for clients with a token.
     FanlightTokens,
     /// With one server, over TLS.
@@ -71,6 +75,8 @@ impl Kind {
             Self::FanlightNoContent => "no content",
             Self::FanlightExporting => "exporting",
             Self::FanlightRewriting => "rewriting",
+            Self::FanlightResults => "results",
+            Self::FanlightServerResults => "results of the server",
             Self::FanlightTokens => "tokens",
             Self::FanlightTls => "TLS",
             Self::FanlightHeader => "header",

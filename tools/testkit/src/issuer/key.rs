@@ -7,6 +7,7 @@ use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
     KeyPair as _, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaPublicKeyComponents,
 };
+use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Value, json};
 
 /// An issuer's key.
@@ -166,54 +167,5 @@ pub fn sha256(text: &str) -> String {
 
 /// Base64url without padding.
 pub fn base64url(bytes: &[u8]) -> String {
-    encoded(
-        bytes,
-        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
-    )
-}
-
-/// Base64 with padding.
-pub(super) fn base64(bytes: &[u8]) -> String {
-    let text = encoded(
-        bytes,
-        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
-    );
-    let padding = (4 - text.len() % 4) % 4;
-    text + &"=".repeat(padding)
-}
-
-fn encoded(bytes: &[u8], alphabet: &[u8; 64]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().enumerate().fold(0_u32, |bits, (at, byte)| {
-            bits | u32::from(*byte) << (16 - 8 * at)
-        });
-        for at in 0..=chunk.len() {
-            let index = usize::try_from(bits >> (18 - 6 * at) & 0x3f).unwrap();
-            text.push(char::from(alphabet[index]));
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_are_encoded_as_in_rfc_4648() {
-        let cases = [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-        ];
-        for (bytes, text) in cases {
-            assert_eq!(base64(bytes.as_bytes()), text);
-            assert_eq!(base64url(bytes.as_bytes()), text.trim_end_matches('='));
-        }
-        assert_eq!(base64url(&[0xfb, 0xff]), "-_8");
-    }
+    BASE64URL_NOPAD.encode(bytes)
 }
