@@ -494,7 +494,7 @@ pub struct RunArgs {
 pub struct StdioArgs {
     #[command(flatten)]
     pub file: FileArgs,
-    /// Path of the endpoint that the client uses [default: the default endpoint, at `path`]
+    /// Path of the endpoint that the client uses [default: the default endpoint]
     #[arg(long, value_name = "PATH")]
     pub endpoint: Option<String>,
     /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), or `off`. Port 0 takes a

@@ -141,7 +141,7 @@ impl Admin {
         match &proof {
             Ok(_) => self.throttle.remember_accepted(peer, digest),
             Err(Denied::Invalid(_) | Denied::Malformed(_)) => {
-                self.throttle.count_failure(peer, most)
+                self.throttle.count_failure(peer, most);
             }
             Err(_) => {}
         }

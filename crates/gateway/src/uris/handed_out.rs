@@ -216,7 +216,7 @@ mod tests {
             handed_out.record_opened(&session(n), backend, Opened::ByRead);
         }
         (0..1000).for_each(|_| {
-            handed_out.record_opened(&session(1), BackendId::generate(), Opened::ByCall)
+            handed_out.record_opened(&session(1), BackendId::generate(), Opened::ByCall);
         });
         assert!(handed_out.owners.lock().len() <= 50 && handed_out.apps.lock().len() <= 50);
         assert!(
