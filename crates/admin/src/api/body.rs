@@ -8,6 +8,7 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::Admin;
@@ -33,6 +34,18 @@ pub(super) async fn read_json(
     let text = read(body, &admin.now().settings).await?;
     Json::parse(text, DEFAULT_NESTING)
         .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))
+}
+
+/// The members of a JSON body. Types that deny unknown members refuse what they do not know.
+pub(super) async fn read_members<T: DeserializeOwned>(
+    admin: &Admin,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, Refusal> {
+    require_json(headers)?;
+    let text = read(body, &admin.now().settings).await?;
+    serde_json::from_slice(&text)
+        .map_err(|error| Refusal::bad_request(format!("the body is not as described: {error}")))
 }
 
 /// The body, of at most `limit` bytes.

@@ -7,12 +7,12 @@ use axum::extract::State;
 use axum::response::Response;
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_config::parse_duration;
-use fanlight_protocol::Json;
 use fanlight_telemetry::{ContentScope, ContentWindow};
 use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
 
 use super::Answer;
-use super::body::read_json;
+use super::body::read_members;
 use super::endpoints::endpoint_at;
 use crate::access::About;
 use crate::reply::{Refusal, answer};
@@ -41,6 +41,15 @@ answers! {
     }
 }
 
+/// The body of a request to keep content.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    r#for: String,
+    server: Option<String>,
+    endpoint: Option<String>,
+}
+
 /// Lists the times.
 pub(super) async fn list(State(admin): AdminState) -> Response {
     let telemetry = &admin.subject.telemetry;
@@ -57,8 +66,8 @@ pub(super) async fn list(State(admin): AdminState) -> Response {
 
 /// Keeps content for the time in the body.
 pub(super) async fn keep(State(admin): AdminState, headers: HeaderMap, body: Body) -> Answer {
-    let body = read_json(&admin, &headers, body).await?;
-    let (lasts, scope) = (time(&body)?, scope(&admin, &body)?);
+    let asked: Asked = read_members(&admin, &headers, body).await?;
+    let (lasts, scope) = (time(&asked)?, scope(&admin, &asked)?);
     let window = ContentWindow {
         scope,
         until: SystemTime::now() + lasts,
@@ -70,32 +79,29 @@ pub(super) async fn keep(State(admin): AdminState, headers: HeaderMap, body: Bod
     let of = match &window.scope {
         ContentScope::All => "all calls".to_owned(),
         ContentScope::Server(name) => format!("server {name}"),
-        ContentScope::Endpoint(_) => format!(
-            "endpoint {}",
-            member(&body, "endpoint")?.unwrap_or_default()
-        ),
+        ContentScope::Endpoint(_) => format!("endpoint {}", asked.endpoint.unwrap_or_default()),
     };
     let about = About(format!("content of {of} for {} s", lasts.as_secs()));
     Ok(about.attach_to(answer(&window_view(window))))
 }
 
-fn time(body: &Json) -> Result<Duration, Refusal> {
-    let lasts = member(body, "for")?.and_then(|text| parse_duration(&text));
+fn time(asked: &Asked) -> Result<Duration, Refusal> {
+    let lasts = parse_duration(&asked.r#for);
     lasts.filter(|lasts| *lasts <= LONGEST).ok_or_else(|| {
         Refusal::bad_request("`for` must be a time up to `1h`, such as `10m`; `0s` ends it")
     })
 }
 
-fn scope(admin: &Admin, body: &Json) -> Result<ContentScope, Refusal> {
+fn scope(admin: &Admin, asked: &Asked) -> Result<ContentScope, Refusal> {
     let gateway = &admin.subject.gateway;
-    match (member(body, "server")?, member(body, "endpoint")?) {
+    match (&asked.server, &asked.endpoint) {
         (None, None) => Ok(ContentScope::All),
-        (Some(server), None) if gateway.status().iter().any(|(name, _)| *name == server) => {
-            Ok(ContentScope::Server(server))
+        (Some(server), None) if gateway.status().iter().any(|(name, _)| name == server) => {
+            Ok(ContentScope::Server(server.clone()))
         }
         (Some(_), None) => Err(Refusal::bad_request("no server has the name in `server`")),
         (None, Some(path)) => {
-            let endpoint = endpoint_at(gateway, Some(&path))?;
+            let endpoint = endpoint_at(gateway, Some(path))?;
             let path = endpoint.path().map_or("", |path| path).to_owned();
             Ok(ContentScope::Endpoint(path))
         }
@@ -103,16 +109,6 @@ fn scope(admin: &Admin, body: &Json) -> Result<ContentScope, Refusal> {
             "give `server` or `endpoint`, not both",
         )),
     }
-}
-
-/// The text of a member.
-fn member(body: &Json, name: &str) -> Result<Option<String>, Refusal> {
-    let Some(value) = body.get(name) else {
-        return Ok(None);
-    };
-    let text = value.as_str().map(std::borrow::Cow::into_owned);
-    let text = text.ok_or_else(|| Refusal::bad_request(format!("`{name}` must be a text")));
-    text.map(Some)
 }
 
 fn window_view(window: ContentWindow) -> Window {

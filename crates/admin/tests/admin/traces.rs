@@ -307,6 +307,8 @@ async fn content_is_kept_for_a_time_that_an_operator_asks_for() {
         "{}",
         r#"{"for":7}"#,
         r#"{"for":"2h"}"#,
+        r#"{"for":"10m","servers":["files"]}"#,
+        r#"{"for":"10m","for":"20m"}"#,
         r#"{"for":"10m","server":"gone"}"#,
         r#"{"for":"10m","endpoint":"/gone"}"#,
         r#"{"for":"10m","server":"files","endpoint":"/mcp"}"#,

@@ -20,9 +20,10 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
+use super::body::read_members;
 use super::stream::Watch;
-use super::{Answer, body, traces};
-use crate::access::{About, require_json};
+use super::{Answer, traces};
+use crate::access::About;
 use crate::operator::Operator;
 use crate::reply::{self, Refusal};
 use crate::{Admin, AdminState};
@@ -61,12 +62,8 @@ pub(crate) async fn answer(
     headers: http::HeaderMap,
     body: Body,
 ) -> Answer {
-    require_json(&headers)?;
     let now = admin.now();
-    let text = body::read(body, &now.settings).await?;
-    let asked: Asked = serde_json::from_slice(&text).map_err(|error| {
-        Refusal::bad_request(format!("the body is no request for a recording: {error}"))
-    })?;
+    let asked: Asked = read_members(&admin, &headers, body).await?;
     let time = asked.time()?;
     let about = asked.subject();
     let largest = asked.max_bytes.unwrap_or(SIZES.0).min(SIZES.1);
