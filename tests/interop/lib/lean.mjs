@@ -1,4 +1,5 @@
-// Lean lists: a client finds each tool with `find_tools`, and calls it with `call_tool`. It gets what the server answers directly.
+// Lean lists: a client finds each tool with `find_tools`, and calls it with `call_tool`. It gets what the server answers directly,
+// unless the arguments do not fit the tool's schema, which Fanlight answers itself.
 import { ask, baseEnvironment } from './clients.mjs';
 import { compareMergedSteps, compareValues, mergedName, mergedStepId } from './compare.mjs';
 import { eras, throughHttp, writeConfig } from './fanlight.mjs';
@@ -23,10 +24,17 @@ export async function checkLean(checks, { servers, clients }, direct, { binary, 
         compareValues('tools', OWN, (await asked).lists.tools.items.map((tool) => tool.name), differences);
         return differences;
       });
-      await checks.each(members, (server) => name(server.name), async (server) => [
-        ...compareFound(server, direct(server, client), await asked),
-        ...compareMergedSteps(server, direct(server, client), await asked, eras(server, client)),
-      ]);
+      await checks.each(members, (server) => name(server.name), async (server) => {
+        const [alone, through] = [direct(server, client), await asked];
+        const isMisfit = ({ id }) => refusesArguments(through.steps[mergedStepId(server, { id })]);
+        const fitting = { ...server, steps: server.steps.filter((step) => !isMisfit(step)) };
+        const wronglyRefused = server.steps.filter((step) => isMisfit(step) && !alone.steps[step.id].result?.isError);
+        return [
+          ...wronglyRefused.map(({ id }) => `${id}: the server takes the arguments`),
+          ...compareFound(server, alone, through),
+          ...compareMergedSteps(fitting, alone, through, eras(server, client)),
+        ];
+      });
     }
   };
   await throughHttp(checks, { names, config }, { binary, work }, (listen) => check('http ')({ url: `http://${listen}/mcp` }));
@@ -45,6 +53,11 @@ function finding(server) {
 function indirect(server, { id, params: { name, ...rest } }) {
   const params = { name: 'call_tool', arguments: { name: mergedName(server, name), ...rest } };
   return { id: mergedStepId(server, { id }), method: 'tools/call', params };
+}
+
+/** Whether Fanlight itself refused the arguments, as it does through `call_tool`. */
+function refusesArguments({ result }) {
+  return result?.isError && result.content[0].text.startsWith("The arguments do not fit the tool's inputSchema: /");
 }
 
 /** Whether a search found the server's definitions as its own list has them. */
