@@ -117,11 +117,9 @@ impl Gates {
         } else {
             // Fanlight's own answers concern no item of a server that hooks or a policy could judge.
             let is_own = operation.is_own();
-            gates.extend(
-                HookedCall::new(settings, operation)
-                    .filter(|_| !is_own)
-                    .map(Gate::Hooks),
-            );
+            if !is_own {
+                gates.extend(HookedCall::new(settings, operation).map(Gate::Hooks));
+            }
             gates.extend(turn.map(|turn| Gate::Limits(Some(turn))));
             if let Some(needed) = operation.approval() {
                 let approval = ApprovalGate::new(settings, operation, needed);

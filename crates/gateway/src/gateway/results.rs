@@ -92,11 +92,10 @@ impl Shortening {
             known => (known, self.made_by.clone()),
         };
         let size = result.bytes().len();
-        // Without the whole arguments, a rule about them could keep the client from its result.
-        let is_readable = view.permits_again(made_by.as_deref());
-        let rules = view
-            .results(backend)
-            .filter(|rules| is_readable && size > rules.inline);
+        let rules = view.results(backend).filter(|rules| {
+            // Without the whole arguments, a rule about them could keep the client from its result.
+            size > rules.inline && view.permits_again(made_by.as_deref())
+        });
         let Some(rules) = rules else {
             return response;
         };
