@@ -3,6 +3,8 @@
 //!
 //! Source: 2026-07-28 basic/patterns/mrtr.
 
+use memchr::memmem;
+
 use crate::json::{ObjectBuilder, rewrite_object};
 use crate::{Json, Method, Response};
 
@@ -40,8 +42,8 @@ impl InputRequired {
         let result = response.result()?;
         // Almost no result asks for input, and reading all members of a large one takes time. An
         // escape could hide the word.
-        let text = result.as_text();
-        if !text.contains("input_required") && !text.contains("\\u") {
+        let has = |word: &[u8]| memmem::find(result.bytes(), word).is_some();
+        if !has(b"input_required") && !has(b"\\u") {
             return None;
         }
         (result.get("resultType")?.as_str()? == "input_required").then(|| Self {

@@ -7,6 +7,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use memchr::memmem;
+
 use crate::json::{Edits, Json, Kind, Unreadable, retain_elements};
 
 /// Parameters of one tool that are mirrored into headers. A tool with more is left out of the lists of modern HTTP servers.
@@ -89,8 +91,8 @@ pub fn annotations_of_tool(tool: &Json, limit: usize) -> Result<Vec<ParamHeader>
 
 /// Whether a text may have an annotation. Almost none has, but an escape could hide one.
 fn may_have_annotations(json: &Json) -> bool {
-    let text = json.as_text();
-    text.contains(ANNOTATION) || text.contains("\\u")
+    let text = json.bytes();
+    memmem::find(text, ANNOTATION.as_bytes()).is_some() || memmem::find(text, b"\\u").is_some()
 }
 
 /// The mirrored parameters of a tool with this input schema, of which there may be at most `limit`.
@@ -158,11 +160,16 @@ pub fn without_invalid_tools(
 ) -> Option<Json> {
     let at = result.place("tools")?;
     let tools = result.slice(at.clone());
+    let may_have = may_have_annotations(&tools);
     let mut valid = Vec::new();
     for element in tools.elements() {
         let tool = tools.slice(element);
         let name = tool.get("name");
-        let found = annotations_of_tool(&tool, limit);
+        let found = if may_have {
+            annotations_of_tool(&tool, limit)
+        } else {
+            Ok(Vec::new())
+        };
         valid.push(found.is_ok());
         on_tool(
             &tool,

@@ -245,8 +245,8 @@ impl ServerSpan {
         self.keep_unreached();
         if let Some(span) = self.parent.record() {
             span.keep_answer(method, answer);
-            let state = kept::input(answer).and_then(|input| input.state);
-            if let Some(state) = state.filter(|_| method.may_need_input()) {
+            let asked = method.may_need_input().then(|| kept::input(answer));
+            if let Some(state) = asked.flatten().and_then(|input| input.state) {
                 let state = state.as_str().and_then(|state| StateId::derive(&state));
                 span.update(|fields| fields.optional().issued = state);
             }

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fanlight_protocol::annotations::is_repeatable;
+use fanlight_protocol::annotations::declares_repeatable;
 use fanlight_protocol::param_header::{AnnotationError, without_invalid_tools};
 use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
@@ -104,7 +104,7 @@ impl ToolTable {
                     KnownTool {
                         headers,
                         needs_task: false,
-                        is_repeatable: says_repeatable(tool),
+                        is_repeatable: declares_repeatable(tool),
                         seen,
                     },
                 ));
@@ -133,7 +133,7 @@ impl ToolTable {
                 KnownTool {
                     headers: Arc::clone(&self.none),
                     needs_task,
-                    is_repeatable: says_repeatable(&tool),
+                    is_repeatable: declares_repeatable(&tool),
                     seen,
                 },
             ))
@@ -165,11 +165,6 @@ impl ToolTable {
             }
         }
     }
-}
-
-/// Whether a definition says that calling the tool twice is harmless.
-fn says_repeatable(tool: &Json) -> bool {
-    tool.get("annotations").as_ref().is_some_and(is_repeatable)
 }
 
 fn bytes_of(name: &str, tool: &KnownTool) -> usize {

@@ -129,11 +129,13 @@ fn code_unit(digits: &str) -> Option<(u32, &str)> {
 /// requires.
 pub(super) fn encode_into(out: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
+    let is_escaped = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
     out.push(b'"');
     let mut rest = text.as_bytes();
-    while let Some(at) = rest
-        .iter()
-        .position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))
+    // Most texts have no such character, and a loop without an exit is compiled to wide instructions.
+    let has_escapes = rest.iter().fold(false, |any, byte| any | is_escaped(byte));
+    while has_escapes
+        && let Some(at) = rest.iter().position(is_escaped)
         && let Some((plain, [byte, after @ ..])) = rest.split_at_checked(at)
     {
         out.extend_from_slice(plain);

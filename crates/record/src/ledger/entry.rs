@@ -197,7 +197,12 @@ impl Prepared {
                 Json::string(cut(replica)).as_text()
             );
         }
-        out.push_str(&String::from_utf8_lossy(self.members.inner_text()));
+        let members = self.members.as_text();
+        out.push_str(
+            members
+                .get(1..members.len().saturating_sub(1))
+                .unwrap_or_default(),
+        );
         if let Some(text) = &self.digested {
             let digest = HEXLOWER.encode(digest(&SHA256, text.bytes()).as_ref());
             _ = write!(out, r#","argumentsDigest":"{digest}""#);
