@@ -359,7 +359,7 @@ impl Signing {
     }
 }
 
-/// The role comes from the issuer and the subject, or a group: never from what people see.
+/// The role comes from the issuer and the subject, or a group: never from a displayed name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn name_of_an_operator_makes_nobody_an_operator() {
     let signing = Signing::start().await;

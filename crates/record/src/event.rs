@@ -239,7 +239,7 @@ pub struct DeniedOperator<'a> {
     pub reason: &'static str,
     /// The person's name, if the request tells it.
     pub name: Option<&'a str>,
-    /// The principal of the person, if it is known.
+    /// The principal of the person; `None` if nobody has identified them.
     pub principal: Option<&'a Principal>,
     /// Whether this was an attempt to sign in. Opening a page without a session is none.
     pub is_attempt: bool,

@@ -501,7 +501,7 @@ async fn only_safe_requests_are_sent() {
     let file = recording.write();
     let ran = replay(&file, &server, &[]).await;
     let called = |name: &str| server.count_of_target("tools/call", name);
-    // What differs is asked again.
+    // Requests with different answers are sent again.
     assert_eq!(
         names.map(|(name, ..)| called(name)),
         [2 + 3, 2 + 3, 0, 0, 0, 0],

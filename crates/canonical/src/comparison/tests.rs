@@ -394,7 +394,7 @@ fn changes_of_nested_schemas_are_found() {
         assert_eq!(back.len(), 1, "{was} {is}: {back:?}");
         assert!(back[0].starts_with(look), "{was} {is}: {back:?}");
     }
-    // What cannot be weighed breaks callers of the old, and readers of the new.
+    // Changes without an order break callers of the old, and readers of the new.
     let patterns = (r#"{"pattern":"^a"}"#, r#"{"pattern":"^b"}"#);
     assert_eq!(
         property(patterns.0, patterns.1),

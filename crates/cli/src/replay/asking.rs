@@ -40,8 +40,7 @@ impl<'a> Asker<'a> {
         has_sessions: bool,
     ) -> Self {
         let principal = Principal::operator();
-        // A client without a session has one connection, too: what it asks may depend on what it
-        // asked before.
+        // A client without a session has one connection, too: a request may depend on earlier ones.
         let (caller, era) = match has_sessions {
             true => (
                 Caller::session_of(principal, SessionKey::generate()),

@@ -170,7 +170,7 @@ fn continues(exchange: &Exchange) -> bool {
     members.any(|name| exchange.params.peek(name).is_some())
 }
 
-/// Whether a request is part of the connection, or of what is done anyway: lists are read with the
+/// Whether the replay makes this request on its own: to connect, or to read lists with the
 /// server's own cursors.
 fn is_silent(exchange: &Exchange) -> bool {
     let is_own = matches!(

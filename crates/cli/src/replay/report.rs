@@ -127,7 +127,7 @@ impl Report<'_> {
         self.mask.hide(&clean.unwrap_or_else(|| text.to_owned()))
     }
 
-    /// What was compared, in short.
+    /// The short name of a compared case.
     pub(super) fn title(&self, case: &Case) -> String {
         plain(
             &self.hidden(format!("{} {}", case.what, case.name).trim()),

@@ -277,7 +277,7 @@ impl Listeners {
     }
 
     /// Puts the sockets and settings of `config` in force. Returns the listeners that moved; their
-    /// connections have `timeouts.drain` to end, those of operators a second.
+    /// connections have `timeouts.drain` to end, operators' connections a second.
     pub(crate) async fn commit(&mut self, change: Change, config: &Config) -> Vec<Moved> {
         let Change {
             clients,

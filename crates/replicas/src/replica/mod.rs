@@ -67,7 +67,7 @@ pub fn keys(config: &Config) -> Keys {
 pub struct Replicas {
     /// The connection to Valkey.
     pub shared: Shared,
-    /// Who belongs to the replicas.
+    /// The members of the group of replicas.
     pub membership: Membership,
 }
 
