@@ -364,7 +364,7 @@ impl Lookup<'_> {
 /// The server with the longest prefix of `name`, and the rest of the name. `None` if `view` does
 /// not show that server.
 pub(crate) fn find_by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a Member, &'a str)> {
-    // Of equally long prefixes the first server's counts, and `max_by_key` returns the last.
+    // Of equally long prefixes the first visible server's counts, and `max_by_key` returns the last.
     let prefixed = view
         .topology()
         .backends()
@@ -373,7 +373,7 @@ pub(crate) fn find_by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a M
         .filter(|backend| backend.naming.prefix_len() > 0);
     let found = prefixed.filter_map(|backend| Some((backend, backend.naming.original_name(name)?)));
     found
-        .max_by_key(|(backend, _)| backend.naming.prefix_len())
+        .max_by_key(|(backend, _)| (backend.naming.prefix_len(), view.shows(backend.id)))
         .filter(|(backend, _)| view.shows(backend.id))
 }
 

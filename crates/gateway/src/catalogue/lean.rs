@@ -298,7 +298,7 @@ impl Shown {
 impl ListView {
     /// The lean form of a list of tools; `None` while the list is short enough.
     pub(crate) fn lean(&self, rules: &LeanRules) -> Option<&LeanList> {
-        let shown = self.visible()?;
+        let shown = self.visible();
         let new = || LeanList::new(self, shown, rules).map(Box::new);
         shown.lean.get_or_init(new).as_deref()
     }

@@ -149,7 +149,7 @@ impl Snapshot {
         let more = [collisions, invalid];
         snapshot.rest = view::merge_rest(kind.member(), snapshot.contributions(), more);
         snapshot.views = std::iter::repeat_with(OnceLock::new)
-            .take(topology.endpoints.len())
+            .take(topology.endpoints.len() + 1)
             .collect();
         snapshot.endpoints = Some(Arc::clone(&topology.endpoints));
         snapshot
@@ -323,22 +323,25 @@ impl Snapshot {
         key: &Json,
         merging: &Merging<'_>,
     ) -> Result<Renamed, LeftOut> {
-        let taken = key
-            .as_str()
-            .and_then(|key| self.index.get(key.as_ref()).copied());
-        let taken = taken
-            .and_then(|taken| self.entries.get(taken))
-            .map(|entry| entry.backend);
+        let name = key.as_str().unwrap_or_default();
+        let claimants = self.claimants(&name).filter_map(|at| self.entries.get(at));
+        let claimants: Vec<_> = claimants.map(|entry| entry.backend).collect();
+        let taken = claimants.first().copied();
         match merging.kind {
-            ListKind::Tools => {
+            kind @ (ListKind::Tools | ListKind::Prompts) => {
                 if let Some(kept) = taken {
                     self.collide(key, kept, None, merging);
+                }
+                if claimants.contains(&merging.member.id) {
                     return Err(LeftOut);
                 }
-                Ok(self.rename_apps(element, merging))
+                Ok(match kind {
+                    ListKind::Tools => self.rename_apps(element, merging),
+                    _ => Renamed::default(),
+                })
             }
             ListKind::Skills => self.rename_skill(element, key, taken, merging),
-            ListKind::Prompts | ListKind::Resources | ListKind::ResourceTemplates => {
+            ListKind::Resources | ListKind::ResourceTemplates => {
                 let owner = taken.or_else(|| merging.owner_of_alias(key));
                 match owner {
                     None => Ok(Renamed::default()),
@@ -360,11 +363,8 @@ impl Snapshot {
     /// The alias for a URI that is taken, if one is possible. A server that lists a URI twice gets
     /// none, because both lead to the same resource.
     fn alias(&self, key: &Json, taken: Option<BackendId>, merging: &Merging<'_>) -> Option<Json> {
-        let is_its_own = merging.kind.is_named() || taken == Some(merging.member.id);
-        let alias = merging
-            .member
-            .naming
-            .alias(&key.as_str().filter(|_| !is_its_own)?);
+        let key = key.as_str().filter(|_| taken != Some(merging.member.id));
+        let alias = merging.member.naming.alias(&key?);
         (!self.index.contains_key(&alias)).then(|| Json::string(&alias))
     }
 
@@ -435,7 +435,6 @@ impl Snapshot {
     }
 
     fn insert(&mut self, kind: ListKind, entry: Entry) {
-        self.rewritten = self.rewritten.and(entry.rewritten);
         let position = self.entries.len();
         if let Some(key) = entry.key.as_ref().and_then(|key| key.as_str()) {
             if kind == ListKind::ResourceTemplates
@@ -443,7 +442,10 @@ impl Snapshot {
             {
                 self.templates.push((template, position));
             }
-            self.index.insert(key.into_owned(), position);
+            self.index
+                .entry(key.into_owned())
+                .or_default()
+                .push(position);
         }
         self.entries.push(entry);
     }

@@ -13,7 +13,7 @@ use super::pages::Pages;
 use crate::merge::Merged;
 
 /// The visible part of one snapshot.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Shown {
     /// The positions of the visible entries in the merged list, ascending.
     pub(super) positions: Vec<u32>,

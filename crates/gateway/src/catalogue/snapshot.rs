@@ -12,12 +12,11 @@ use tracing::warn;
 
 use super::ListKind;
 use super::memory::ReservedBytes;
-use super::pages::Pages;
 use super::shown::{Collision, Shown, ShownByRights};
 use super::uri_template::UriTemplate;
 use crate::merge::{Contribution, Merged};
 use crate::search::{SearchIndex, ToolText, ToolWords};
-use crate::topology::{BackendId, Endpoints, Reader, ToolRewriting};
+use crate::topology::{BackendId, Endpoints, Reader, ToolRewriting, View};
 
 /// The memory of an entry's index records, in bytes.
 const BESIDES: usize = 128;
@@ -40,7 +39,9 @@ pub(crate) struct Snapshot {
     pub(super) entries: Vec<Entry>,
     /// The servers' parts in configuration order.
     pub(super) parts: Vec<Part>,
-    pub(super) index: HashMap<String, usize, RandomState>,
+    /// The positions of the entries that servers want clients to know by a name or URI, ascending.
+    /// Of several, clients see that of the first server that their endpoint shows.
+    pub(super) index: HashMap<String, Vec<usize>, RandomState>,
     /// The URIs that entries of tools and skills name, and the first server that names each.
     pub(super) named: HashMap<String, BackendId, RandomState>,
     /// The positions of tools by the server's own name, where it differs from the clients' name.
@@ -56,12 +57,10 @@ pub(crate) struct Snapshot {
     pub(super) collisions: Vec<Collision>,
     /// The names in the configuration that servers do not list.
     pub(super) unknown: Vec<UnknownName>,
-    /// The kinds of changes that the configuration made to any entry.
-    pub(super) rewritten: Rewritten,
-    pub(super) pages: Pages,
     /// The extensions that clients need to see some of the entries.
     pub(super) needed: Vec<Arc<str>>,
-    /// The part that each endpoint shows, by the position of the endpoint's rules.
+    /// The part that each endpoint shows, by the position of the endpoint's rules; last the part
+    /// that all others show.
     pub(super) views: Box<[OnceLock<Arc<Shown>>]>,
     /// The part that clients are shown under a policy, by their rights.
     pub(super) shown_by_rights: ShownByRights,
@@ -138,6 +137,11 @@ impl Snapshot {
         }
     }
 
+    /// The part that an endpoint shows by the rules at `position`; without rules, everything.
+    pub(super) fn view_at(&self, position: Option<usize>) -> Option<&OnceLock<Arc<Shown>>> {
+        position.map_or(self.views.last(), |position| self.views.get(position))
+    }
+
     /// The memory of its entries in bytes: text, record and indexes.
     pub(super) fn size(&self) -> usize {
         let size = |entry: &Entry| entry.visible.bytes().len() + size_of::<Entry>() + BESIDES;
@@ -146,9 +150,28 @@ impl Snapshot {
 
     /// The entry that clients know as `key`.
     pub(crate) fn find(&self, key: &str) -> Option<&Entry> {
-        self.index
-            .get(key)
-            .and_then(|position| self.entries.get(*position))
+        self.entries.get(self.claimants(key).next()?)
+    }
+
+    /// The positions of the entries that servers want clients to know as `key`, ascending.
+    pub(super) fn claimants(&self, key: &str) -> impl Iterator<Item = usize> {
+        self.index.get(key).into_iter().flatten().copied()
+    }
+
+    /// Whether an earlier server that `view` shows has the name of the entry at this position.
+    pub(super) fn is_rivalled(&self, position: usize, view: &View) -> bool {
+        let is_shown = |at: usize| {
+            let entry = self.entries.get(at);
+            entry.is_some_and(|entry| view.shows(entry.backend))
+        };
+        let key = self
+            .entries
+            .get(position)
+            .and_then(|entry| entry.key.as_ref()?.as_str());
+        key.is_some_and(|key| {
+            let mut earlier = self.claimants(&key).take_while(|at| *at < position);
+            earlier.any(is_shown)
+        })
     }
 
     /// The server that lists this URI or names it in an entry.

@@ -2,7 +2,7 @@
 //! endpoint hides some, it keeps the positions of the others.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{Endpoint, Holder, Outcome, Rewritten};
@@ -21,8 +21,7 @@ use crate::uri_places as places;
 #[derive(Clone, Debug, Default)]
 pub struct ListView {
     whole: Arc<Snapshot>,
-    /// `None` if everything is shown.
-    shown: Option<Arc<Shown>>,
+    shown: Arc<Shown>,
 }
 
 /// The page of a list that a client asks for.
@@ -46,18 +45,12 @@ const MOST_LEFT_OUT: usize = 20;
 impl Shown {
     fn new(whole: &Snapshot, view: &View) -> Self {
         let mut shown = Self {
-            positions: Vec::new(),
-            parts: Vec::new(),
-            rest: Merged::default(),
-            collisions: Vec::new(),
-            rewritten: Rewritten::NONE,
             pages: if view.rights().is_some() {
                 Pages::for_filtered_list()
             } else {
                 Pages::default()
             },
-            own: Vec::new(),
-            lean: OnceLock::new(),
+            ..Self::default()
         };
         for (index, part) in whole
             .parts
@@ -71,6 +64,7 @@ impl Shown {
                     .kind
                     .zip(whole.entries.get(*position))
                     .is_some_and(|(kind, entry)| shows(view, kind, entry))
+                    && !whole.is_rivalled(*position, view)
             });
             shown
                 .positions
@@ -84,12 +78,7 @@ impl Shown {
             .filter_map(|position| whole.entries.get(usize::try_from(*position).ok()?));
         shown.rewritten = entries.fold(Rewritten::NONE, |all, entry| all.and(entry.rewritten));
         let is_shown = |name: &str| view.backends().any(|backend| backend.name() == name);
-        let position = |visible: &str| {
-            whole
-                .index
-                .get(visible)
-                .and_then(|position| u32::try_from(*position).ok())
-        };
+        let position = |visible: &str| u32::try_from(whole.claimants(visible).next()?).ok();
         let is_among = |position: u32| shown.positions.binary_search(&position).is_ok();
         // A collision names both entries, so both must be shown.
         let is_known = |collision: &Collision| {
@@ -229,31 +218,23 @@ impl ListView {
             return Self::default();
         }
         let new = || Arc::new(Shown::new(&whole, view));
-        let shown = match (view.rights(), view.position()) {
-            (Some(rights), _) if !rights.is_lasting() => Some(new()),
-            (Some(rights), _) => Some(whole.shown_by_rights.get_or(rights.number(), new)),
-            (None, Some(position)) => Some(match whole.views.get(position) {
+        let shown = match view.rights() {
+            Some(rights) if !rights.is_lasting() => new(),
+            Some(rights) => whole.shown_by_rights.get_or(rights.number(), new),
+            None => match whole.view_at(view.position()) {
                 Some(kept) => Arc::clone(kept.get_or_init(new)),
                 None => new(),
-            }),
-            (None, None) => None,
+            },
         };
         Self { whole, shown }
     }
 
     /// The list as `endpoint` showed it by the rules of its time, if that was computed then.
     pub(super) fn from_kept(whole: &Arc<Snapshot>, endpoint: &Endpoint) -> Option<Self> {
-        let shown = match whole
-            .endpoints
-            .as_ref()
-            .and_then(|endpoints| endpoints.hiding_position(endpoint))
-        {
-            Some(position) => Some(Arc::clone(whole.views.get(position)?.get()?)),
-            None => None,
-        };
+        let position = whole.endpoints.as_ref()?.hiding_position(endpoint);
         Some(Self {
             whole: Arc::clone(whole),
-            shown,
+            shown: Arc::clone(whole.view_at(position)?.get()?),
         })
     }
 
@@ -262,31 +243,24 @@ impl ListView {
         &self.whole
     }
 
-    /// The visible part; `None` if everything is shown.
-    pub(super) fn visible(&self) -> Option<&Shown> {
-        self.shown.as_deref()
+    /// The visible part.
+    pub(super) fn visible(&self) -> &Shown {
+        &self.shown
     }
 
     /// The same list with another visible part.
     pub(super) fn showing(self, shown: Arc<Shown>) -> Self {
-        let shown = Some(shown);
         Self { shown, ..self }
     }
 
     /// The positions of the visible entries in the whole list, ascending.
     pub(super) fn positions(&self) -> impl Iterator<Item = u32> {
-        let at = |at: usize| match &self.shown {
-            None => u32::try_from(at).ok(),
-            Some(shown) => shown.positions.get(at).copied(),
-        };
-        (0..self.len()).filter_map(at)
+        self.shown.positions.iter().copied()
     }
 
     /// The number of visible entries.
     pub fn len(&self) -> usize {
-        self.shown
-            .as_ref()
-            .map_or(self.whole.entries.len(), |shown| shown.positions.len())
+        self.shown.positions.len()
     }
 
     /// Whether no entry is visible.
@@ -304,30 +278,22 @@ impl ListView {
     }
 
     fn entry(&self, at: usize) -> Option<&Entry> {
-        match &self.shown {
-            None => self.whole.entries.get(at),
-            Some(shown) => self
-                .whole
-                .entries
-                .get(usize::try_from(*shown.positions.get(at)?).ok()?),
-        }
+        let position = *self.shown.positions.get(at)?;
+        self.whole.entries.get(usize::try_from(position).ok()?)
     }
 
     /// The entry at this position of the snapshot, if it is visible.
     fn shown_at(&self, position: usize) -> Option<&Entry> {
-        if let Some(shown) = &self.shown {
-            shown
-                .positions
-                .binary_search(&u32::try_from(position).ok()?)
-                .ok()?;
-        }
+        let shown = &self.shown.positions;
+        shown.binary_search(&u32::try_from(position).ok()?).ok()?;
         self.whole.entries.get(position)
     }
 
     /// The visible entry that clients know as `key`.
     #[must_use]
     pub fn find(&self, key: &str) -> Option<&Entry> {
-        self.shown_at(*self.whole.index.get(key)?)
+        let mut claimants = self.whole.claimants(key);
+        claimants.find_map(|position| self.shown_at(position))
     }
 
     /// The visible tools whose server calls them `name` while clients use another name.
@@ -338,21 +304,10 @@ impl ListView {
 
     /// The parts, each with the range of its entries.
     pub(super) fn parts(&self) -> impl Iterator<Item = (&Part, Range<usize>)> + Clone {
-        let count = self
-            .shown
-            .as_ref()
-            .map_or(self.whole.parts.len(), |shown| shown.parts.len());
-        (0..count).filter_map(|at| match &self.shown {
-            None => self
-                .whole
-                .parts
-                .get(at)
-                .map(|part| (part, part.entries.clone())),
-            Some(shown) => {
-                let (index, entries) = shown.parts.get(at)?;
-                Some((self.whole.parts.get(*index)?, entries.clone()))
-            }
-        })
+        let part = |(index, entries): &(usize, Range<usize>)| {
+            Some((self.whole.parts.get(*index)?, entries.clone()))
+        };
+        self.shown.parts.iter().filter_map(part)
     }
 
     /// The contribution of each server, in configuration order.
@@ -376,9 +331,7 @@ impl ListView {
 
     /// The names or URIs that two servers claim.
     pub fn collisions(&self) -> &[Collision] {
-        self.shown
-            .as_ref()
-            .map_or(&self.whole.collisions, |shown| &shown.collisions)
+        &self.shown.collisions
     }
 
     /// The number of servers whose part is missing or incomplete.
@@ -426,9 +379,7 @@ impl ListView {
 
     /// The kinds of changes that the configuration made to any entry.
     pub(crate) fn rewritten(&self) -> Rewritten {
-        self.shown
-            .as_ref()
-            .map_or(self.whole.rewritten, |shown| shown.rewritten)
+        self.shown.rewritten
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -479,11 +430,7 @@ impl ListView {
             taking_tasks,
             lacking,
         };
-        let pages = self
-            .shown
-            .as_ref()
-            .map_or(&self.whole.pages, |shown| &shown.pages);
-        pages.get_or_write(&key, end, ttl_left, || {
+        self.shown.pages.get_or_write(&key, end, ttl_left, || {
             let cursor = next.and_then(|(backend, offset)| next_cursor(backend, offset));
             self.write_page(start..end, &key, ttl_left, cursor)
         })
@@ -502,8 +449,7 @@ impl ListView {
             .sum();
         let mut list = ArrayBuilder::with_capacity(size);
         let is_shown = |entry: &&Entry| !entry.needs_any(&client.lacking);
-        let own = self.shown.iter().filter(|_| range.start == 0);
-        let own: Vec<_> = own.flat_map(|shown| &shown.own).collect();
+        let own = (range.start == 0).then_some(&self.shown.own);
         for entry in self.range(range).filter(is_shown) {
             let takes_tasks = client.taking_tasks.contains(&entry.backend);
             match takes_tasks
@@ -514,7 +460,7 @@ impl ListView {
                 None => list.push(&entry.visible),
             };
         }
-        for tool in own {
+        for tool in own.into_iter().flatten() {
             list.push(tool);
         }
         let mut result = ObjectBuilder::new();
@@ -525,10 +471,7 @@ impl ListView {
         if let Some(cursor) = next_cursor {
             result.string("nextCursor", &cursor);
         }
-        let rest = self
-            .shown
-            .as_ref()
-            .map_or(&self.whole.rest, |shown| &shown.rest);
+        let rest = &self.shown.rest;
         for (key, value) in &rest.members {
             match (
                 key.as_text(),

@@ -256,6 +256,64 @@ async fn lists_have_what_the_endpoint_shows_in_the_texts_of_the_whole() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn server_outside_an_endpoint_takes_no_name_from_one_inside() {
+    let server = |name| {
+        let server = fake(
+            name,
+            &[
+                (
+                    "tools/list",
+                    r#""result":{"tools":[{"name":"t"},{"name":"t"}]}"#,
+                ),
+                ("prompts/list", r#""result":{"prompts":[{"name":"t"}]}"#),
+                ("tools/call", DONE),
+                ("prompts/get", r#""result":{"messages":[]}"#),
+            ],
+        );
+        (server, Some(""))
+    };
+    let at = |path: &str, servers: &[&str]| EndpointEntry {
+        servers: Some(servers.iter().map(|&server| server.to_owned()).collect()),
+        ..all_at(path)
+    };
+    let cache = CacheLimits {
+        entries: 4,
+        bytes: 4096,
+    };
+    let scene = scene_at(
+        vec![server("a"), server("b"), server("c")],
+        1000,
+        cache,
+        settings(vec![
+            at("/mcp/b", &["b"]),
+            at("/mcp/bc", &["b", "c"]),
+            at("/mcp/c", &["c"]),
+        ]),
+    );
+    for (path, server) in [("/mcp/b", 1), ("/mcp/bc", 1), ("/mcp", 0), ("/mcp/c", 2)] {
+        for (list, call) in [
+            ("tools/list", "tools/call"),
+            ("prompts/list", "prompts/get"),
+        ] {
+            let list = scene.ask_at(path, list, None).await;
+            assert_eq!(names(&list), ["t"], "{path}: {list}");
+            scene.forget();
+            scene.ask_at(path, call, Some(r#"{"name":"t"}"#)).await;
+            assert_eq!(
+                scene.received(server),
+                [format!(r#"{call} {{"name":"t"}}"#)],
+                "{path}"
+            );
+        }
+    }
+    let everything = scene
+        .gateway
+        .catalogue(ListKind::Tools, &Endpoint::Everything)
+        .await;
+    assert_eq!(everything.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn hidden_tools_and_prompts_are_unknown_by_every_name() {
     for is_listed in [false, true] {
         let scene = readers();
