@@ -453,11 +453,14 @@ impl Supervisor {
     /// remedy.
     async fn explained(&self, error: BackendError, attempt: &Attempt) -> BackendError {
         let output = match attempt.process_number() {
-            Some(number) => self.context.process_log.last_of(number).await,
-            None => FailureDetails::default(),
+            Some(number) => Some(self.context.process_log.last_of(number).await),
+            None => None,
         };
         let (remedy, challenge) = match &self.settings.target {
-            Target::Stdio(settings) => (remedy::find_for_process(settings, &error, &output), None),
+            Target::Stdio(settings) => (
+                remedy::find_for_process(settings, &error, output.as_ref()),
+                None,
+            ),
             Target::Http(endpoint) => (
                 remedy::find_for_url(endpoint, &error).await,
                 endpoint.challenge().map(Into::into),
@@ -467,7 +470,7 @@ impl Supervisor {
         error.with_details(FailureDetails {
             remedy,
             challenge,
-            ..output
+            ..output.unwrap_or_default()
         })
     }
 

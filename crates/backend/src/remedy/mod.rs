@@ -16,15 +16,16 @@ use fanlight_canonical::{BackendError, FailureDetails, Remedy, RemedyKind};
 use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
 
-/// The remedy for a process that did not start, or did not become a server.
+/// The remedy for a process that did not start, or did not remain a server. It has no `output` if it
+/// did not start.
 pub(crate) fn find_for_process(
     settings: &ProcessSettings,
     error: &BackendError,
-    output: &FailureDetails,
+    output: Option<&FailureDetails>,
 ) -> Option<Remedy> {
-    if error.is_unreachable() && output.is_empty() {
+    let Some(output) = output else {
         return program::not_started(settings);
-    }
+    };
     output::rule(settings, output).or_else(|| by_error(settings, error, output))
 }
 
@@ -62,7 +63,7 @@ fn by_error(
                         input and output";
             remedy(RemedyKind::Server, text)
         }
-        BackendError::Exited { .. } => remedy(
+        BackendError::Exited { .. } | BackendError::Unreachable { .. } => remedy(
             RemedyKind::Server,
             "run its command in a terminal to see why it ends",
         ),
@@ -127,7 +128,7 @@ mod tests {
     }
 
     fn text(command: &str, args: &[&str], error: &BackendError, output: &FailureDetails) -> String {
-        find_for_process(&settings(command, args), error, output)
+        find_for_process(&settings(command, args), error, Some(output))
             .map(|remedy| remedy.text.to_string())
             .unwrap_or_default()
     }
@@ -208,6 +209,11 @@ mod tests {
             .contains("`-i`")
         );
         assert!(text("a", &[], &exited(), &wrote("", "")).contains("may need an argument"));
+        let keeps_ending = BackendError::Unreachable { reason: "".into() };
+        for output in [wrote("", ""), wrote("bye", "")] {
+            let found = find_for_process(&settings("a", &[]), &keeps_ending, Some(&output));
+            assert_eq!(found.unwrap().kind, RemedyKind::Server, "it did start");
+        }
         assert_eq!(
             text(
                 "a",
