@@ -179,7 +179,7 @@ fn describe(details: Option<&FailureDetails>) -> String {
 fn hint(status: u16) -> &'static str {
     match status {
         301 | 302 | 303 | 307 | 308 => {
-            ", which redirects: configure the URL it leads to (often the same with or without `/` at the end)"
+            ", which redirects, perhaps in a circle: configure the URL it leads to (often the same with or without `/` at the end)"
         }
         _ => "",
     }

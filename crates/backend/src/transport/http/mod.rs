@@ -343,9 +343,7 @@ impl HttpTransport {
 
 /// The error if more than [`MAX_REDIRECTS`] redirects follow each other.
 pub(crate) fn too_many_redirects() -> BackendError {
-    BackendError::Malformed {
-        reason: format!("more than {MAX_REDIRECTS} redirects"),
-    }
+    BackendError::Status { status: 307 }
 }
 
 /// Reads the short rest of a response without further content, so that the connection returns to
