@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use fanlight_credentials::escaped_html as escaped;
+use fanlight_credentials::escaped_html;
+use fanlight_protocol::visible;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, SET_COOKIE,
     X_CONTENT_TYPE_OPTIONS,
@@ -111,8 +112,8 @@ impl Form<'_> {
         let _ = writeln!(
             html,
             "<input type=\"hidden\" name=\"{}\" value=\"{}\">",
-            escaped(name),
-            escaped(value)
+            escaped_html(name),
+            escaped_html(value)
         );
         self
     }
@@ -140,6 +141,11 @@ impl Form<'_> {
     pub(super) fn end(&mut self) {
         self.page.html += "</form>\n";
     }
+}
+
+/// A text for people. A server's scopes or issuer could otherwise look like others.
+fn escaped(text: &str) -> String {
+    escaped_html(&visible::escaped(text)).into_owned()
 }
 
 /// Redirects the browser.

@@ -259,3 +259,18 @@ async fn what_a_user_has_for_a_server_is_for_where_that_was_configured() {
         "whoever reaches it there still"
     );
 }
+
+#[test]
+fn text_of_a_server_cannot_look_like_another_on_a_page() {
+    let mut page = Page::new("Sign in to a\u{202e}b");
+    page.facts([(
+        "where",
+        "https://evil.example/\u{202e}moc.doog\u{2066}<b>".to_owned(),
+    )]);
+    let html = page.answer().into_body();
+    assert!(
+        html.contains(r"evil.example/\u202emoc.doog\u2066&lt;b&gt;"),
+        "{html}"
+    );
+    assert!(!html.contains(['\u{202e}', '\u{2066}']), "{html}");
+}
