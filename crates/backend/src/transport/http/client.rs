@@ -23,6 +23,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection}
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use reqwest::Url;
+use tokio::task::yield_now;
 use tokio_rustls::rustls;
 
 use super::authorities::Authorities;
@@ -276,9 +277,11 @@ impl HttpResponse {
     }
 
     /// The next bytes of the body; `None` at its end. Cancel safe.
-    pub(super) fn chunk(
-        &mut self,
-    ) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send {
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
+        // A few coded bytes can have very many pieces, which arrive all at once.
+        if self.coding.is_some() {
+            yield_now().await;
+        }
         poll_fn(|cx| {
             loop {
                 if let Some(coding) = &mut self.coding
@@ -299,6 +302,7 @@ impl HttpResponse {
                 }
             }
         })
+        .await
     }
 
     /// Reads more of a long body into `buffer`: see [`pooled::ResponseBody::read_into`].
@@ -388,7 +392,14 @@ impl HttpError {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::time::Duration;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use futures_util::FutureExt as _;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
@@ -407,6 +418,36 @@ mod tests {
                 Some(host)
             );
         }
+    }
+
+    #[tokio::test]
+    async fn compressed_body_leaves_turns_to_others() {
+        let mut body = GzEncoder::new(Vec::new(), Compression::best());
+        body.write_all(&[b'\n'; 1 << 20]).unwrap();
+        let body = body.finish().unwrap();
+        let length = body.len();
+        let head =
+            format!("HTTP/1.1 200 X\r\nContent-Encoding: gzip\r\nContent-Length: {length}\r\n\r\n");
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(near))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        tokio::spawn(async move {
+            far.read_u8().await.unwrap();
+            far.write_all(&[head.as_bytes(), &body].concat())
+                .await
+                .unwrap();
+        });
+        let request = Request::new(Full::<Bytes>::default());
+        let response = sender.send_request(request).await.unwrap();
+        let mut response = HttpResponse::new(response.map(Body::Library));
+        assert!(response.chunk().await.unwrap().is_some());
+        assert!(
+            response.chunk().now_or_never().is_none(),
+            "the rest has arrived, too"
+        );
+        assert!(response.chunk().await.unwrap().is_some());
     }
 
     #[test]
