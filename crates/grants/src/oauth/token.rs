@@ -583,8 +583,12 @@ fn granted(answer: &Answer, url: &Url) -> Result<Granted, OAuthError> {
         return Err(refusal(answer, url));
     }
     let granted: Granted = answer.json(url)?;
-    if granted.access_token.is_empty() {
-        return Err(OAuthError::malformed(url, "its token is empty"));
+    let token = &granted.access_token;
+    if token.is_empty() || HeaderValue::from_str(token).is_err() {
+        return Err(OAuthError::malformed(
+            url,
+            "no header can contain its token",
+        ));
     }
     Ok(granted)
 }
@@ -593,4 +597,24 @@ fn granted(answer: &Answer, url: &Url) -> Result<Granted, OAuthError> {
 pub(crate) fn unverified<T: DeserializeOwned>(token: &Secret) -> Option<T> {
     let part = token.expose().split('.').nth(1)?;
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+
+    #[test]
+    fn token_that_no_header_can_contain_is_refused() {
+        let is_granted = |token: &str| {
+            let answer = Answer {
+                status: StatusCode::OK,
+                headers: HeaderMap::new(),
+                body: format!(r#"{{"access_token":"{token}","token_type":"bearer"}}"#).into(),
+            };
+            granted(&answer, &"https://a.b/token".parse().unwrap()).is_ok()
+        };
+        assert!(is_granted("a.b-c~d+e/f=") && !is_granted("") && !is_granted(r"a\r\nX-Other: b"));
+    }
 }
