@@ -75,10 +75,8 @@ impl Merging<'_> {
     /// The server whose alias `uri` is. Another server's own URI must not look like an alias, or it
     /// would take the alias's place.
     fn owner_of_alias(&self, uri: &Json) -> Option<BackendId> {
-        let uri = uri
-            .as_str()
-            .filter(|_| !self.kind.is_named() || self.kind == ListKind::Tools)?;
-        self.topology.unalias(&uri).map(|(owner, _)| owner.id)
+        let (owner, _) = self.topology.unalias(&uri.as_str()?)?;
+        Some(owner.id)
     }
 }
 

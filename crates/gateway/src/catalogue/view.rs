@@ -274,12 +274,9 @@ impl ListView {
     }
 
     fn range(&self, range: Range<usize>) -> impl Iterator<Item = &Entry> {
-        range.filter_map(|at| self.entry(at))
-    }
-
-    fn entry(&self, at: usize) -> Option<&Entry> {
-        let position = *self.shown.positions.get(at)?;
-        self.whole.entries.get(usize::try_from(position).ok()?)
+        let positions = self.shown.positions.get(range).unwrap_or_default();
+        let entries = &self.whole.entries;
+        positions.iter().filter_map(|at| entries.get(*at as usize))
     }
 
     /// The entry at this position of the snapshot, if it is visible.
