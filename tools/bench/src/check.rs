@@ -31,6 +31,13 @@ use crate::scenario::{access, tracing};
 use crate::system::{Bench, Cores, FILTERED, Fakes, FanlightConfig, Kind, System};
 
 const VALGRIND: &str = "/usr/bin/valgrind";
+/// Counts the bytes that `memcpy` and its like copy, instead of instructions.
+const COPYING: &[&str] = &[
+    VALGRIND,
+    "--tool=dhat",
+    "--mode=copy",
+    "--dhat-out-file=/dev/null",
+];
 const TOOLS: usize = 50;
 /// The goal for the ratio of a call's cost with spans in the ring to its cost without spans.
 const TRACING_COST: f64 = 1.10;
@@ -42,6 +49,8 @@ const CONTENT_COST: f64 = 1.15;
 const REWRITING_COST: f64 = 1.03;
 /// The goal for the ratio of a small call's or a list's cost with `results` to its cost without.
 const RESULTS_COST: f64 = 1.02;
+/// The MiB of a large result.
+const LARGE_MIB: usize = 10;
 /// The permitted ratio of a call's instructions with a token to those without. It exceeds the goal
 /// for time: valgrind lacks the processor's SHA-256 instructions, so the token's hash, its key in
 /// the cache, costs more.
@@ -71,6 +80,8 @@ struct Work {
 #[derive(Clone, Copy, Debug)]
 enum What {
     Call(Tool),
+    /// A call whose result may be shortened.
+    Large(Tool),
     List,
     Events,
 }
@@ -124,6 +135,13 @@ const SETUPS: [Setup; 3] = [
 
 /// The same call for each kind of Fanlight; only the ratios count.
 const COMPARED: &[Work] = &[call("call, 200 B", Tool::Text(200), 400)];
+/// Calls with a large result, which `results` shortens; only the ratios count.
+const LARGE: &[Work] = &[Work {
+    name: "call, 10 MiB",
+    what: What::Large(Tool::Text(LARGE_MIB << 20)),
+    always: 2,
+    more: 4,
+}];
 /// So many repetitions that start and stop, which vary by more than the small differences, hardly
 /// matter.
 const COMPARED_CLOSELY: &[Work] = &[call("call, 200 B", Tool::Text(200), 2000), LIST];
@@ -318,8 +336,9 @@ async fn check_rewriting(bench: &Bench) -> Result<()> {
 }
 
 /// Fails if `results`, of the endpoint or of the server, exceeds the goal for the cost of a small
-/// call or a list.
+/// call or a list, or for the copied bytes of a large result.
 async fn check_results(bench: &Bench) -> Result<()> {
+    check_copies(bench).await?;
     for (what, kind) in [
         ("results of the endpoint", Kind::FanlightResults),
         ("results of the server", Kind::FanlightServerResults),
@@ -327,6 +346,51 @@ async fn check_results(bench: &Bench) -> Result<()> {
         check_beside(bench, what, [Kind::Fanlight, kind], RESULTS_COST).await?;
     }
     Ok(())
+}
+
+/// Fails if a large result is copied more often with `results` than without. With them it is copied
+/// once to be kept, and a short one goes to the client. Without, the kernel copies it to the socket.
+async fn check_copies(bench: &Bench) -> Result<()> {
+    let bench = Bench {
+        runner: COPYING,
+        ..bench.clone()
+    };
+    let mut copied = Vec::new();
+    for kind in [Kind::Fanlight, Kind::FanlightResults] {
+        let setup = Setup {
+            era: Era::Modern,
+            kind,
+            work: LARGE,
+        };
+        let fakes = Fakes::start(&bench, setup.era, kind.backends(), TOOLS, 0).await?;
+        let mut totals = Vec::new();
+        for counted in [None, Some(0)] {
+            let said = totals_of(&bench, &setup, &fakes, counted, "Total:").await?;
+            let bytes = said.split_whitespace().next().unwrap_or_default();
+            let bytes: Option<f64> = bytes.replace(',', "").parse().ok();
+            totals.push(bytes.ok_or_else(|| BenchError::Other(format!("{said:?} is no total")))?);
+        }
+        fakes.stop().await?;
+        let more: u32 = LARGE.iter().map(|work| work.more).sum();
+        let each = totals
+            .iter()
+            .rev()
+            .copied()
+            .reduce(|more, least| more - least);
+        copied.push(each.unwrap_or_default() / f64::from(more) / f64::from(1 << 20));
+    }
+    let [without, with] = copied.as_slice() else {
+        return Err(BenchError::Other("nothing was counted".into()));
+    };
+    println!(
+        "a result of {LARGE_MIB} MiB: {without:.1} MiB are copied, and {with:.1} MiB where results keeps it"
+    );
+    if with - without <= LARGE_MIB as f64 * (1.0 + VARIATION) {
+        return Ok(());
+    }
+    Err(BenchError::Other(
+        "results: a large result is copied more than once".into(),
+    ))
 }
 
 /// Fails if the second kind takes more than `goal` times what the first one takes.
@@ -432,6 +496,18 @@ async fn events(
     fakes: &Fakes,
     counted: Option<usize>,
 ) -> Result<Events> {
+    let totals = totals_of(bench, setup, fakes, counted, "Collected :").await?;
+    Events::parse(&totals).ok_or_else(|| BenchError::Other(format!("valgrind counted {totals:?}")))
+}
+
+/// What valgrind says after `part` at the end of such a run.
+async fn totals_of(
+    bench: &Bench,
+    setup: &Setup,
+    fakes: &Fakes,
+    counted: Option<usize>,
+    part: &str,
+) -> Result<String> {
     // On one processor Fanlight has one worker, so the result does not depend on which worker finds
     // work first.
     let system = System::start(
@@ -445,8 +521,7 @@ async fn events(
         let times = work.always + if counted == Some(index) { work.more } else { 0 };
         work.run(setup, &system, times).await?;
     }
-    let totals = system.stop_and_read("Collected :").await?;
-    Events::parse(&totals).ok_or_else(|| BenchError::Other(format!("valgrind counted {totals:?}")))
+    system.stop_and_read(part).await
 }
 
 impl Work {
@@ -458,6 +533,7 @@ impl Work {
         };
         let message = match self.what {
             What::Call(tool) => Message::call(setup.era, &format!("{prefix}{}", tool.name()), tool),
+            What::Large(tool) => Message::call(setup.era, &tool.name(), tool).unchecked(),
             What::List => {
                 let list = Message::list(setup.era, None, TOOLS * setup.kind.backends());
                 if setup.kind == Kind::FanlightRewriting {
