@@ -589,8 +589,12 @@ async fn result_of_many_mib_and_odd_escapes_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "nightly"]
+#[ignore = "nightly, with an optimized program"]
 async fn result_of_64_mib_is_read_in_parts_from_memory_and_disk() {
+    // Without optimizations, shortening takes 8 s instead of 0.3 s: too long on a busy machine.
+    if std::env::var_os("FANLIGHT_TEST_BINARY").is_none() {
+        return;
+    }
     // The largest message of a server has 64 MiB, and each line ends with two bytes of JSON.
     let (mut text, mut ends) = (String::new(), vec![0]);
     while text.len() + ends.len() < (64 << 20) - (1 << 10) {
