@@ -25,9 +25,7 @@ fn misfit(schema: &Json, value: &Json) -> Option<(String, String)> {
         return here(format!("must be of type {types}"));
     }
     if let Some(allowed) = schema.get("enum").filter(|it| it.kind() == Kind::Array)
-        && !allowed
-            .elements()
-            .any(|one| is_same(&allowed.slice(one), value))
+        && !allowed.items().any(|one| is_same(&one, value))
     {
         return here(format!("must be one of {}", allowed.as_text()));
     }
@@ -41,9 +39,9 @@ fn misfit(schema: &Json, value: &Json) -> Option<(String, String)> {
         Kind::Array => {
             let rule = schema.get("items").filter(Json::is_object)?;
             let is_plain = schema.get("prefixItems").is_none();
-            let mut elements = value.elements().enumerate().filter(|_| is_plain);
-            elements.find_map(|(at, place)| {
-                let (pointer, expected) = misfit(&rule, &value.slice(place))?;
+            let mut items = value.items().enumerate().filter(|_| is_plain);
+            items.find_map(|(at, item)| {
+                let (pointer, expected) = misfit(&rule, &item)?;
                 Some((format!("/{at}{pointer}"), expected))
             })
         }
@@ -53,11 +51,8 @@ fn misfit(schema: &Json, value: &Json) -> Option<(String, String)> {
 
 fn in_object(schema: &Json, value: &Json) -> Option<(String, String)> {
     if let Some(required) = schema.get("required").filter(|it| it.kind() == Kind::Array) {
-        let names = required.elements().filter_map(|place| {
-            let name = required.slice(place);
-            name.to_str()
-        });
-        if let Some(name) = { names }.find(|name| value.peek(name).is_none()) {
+        let mut names = required.items().filter_map(|name| name.to_str());
+        if let Some(name) = names.find(|name| value.peek(name).is_none()) {
             return Some((pointer_step(&name), "is required".to_owned()));
         }
     }

@@ -87,7 +87,7 @@ fn may_have_uri(text: &[u8]) -> bool {
 }
 
 /// Whether the text has an escape that could hide a name from a search.
-fn has_unicode_escape(text: &[u8]) -> bool {
+pub(crate) fn has_unicode_escape(text: &[u8]) -> bool {
     static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\\u"));
     ESCAPE.find(text).is_some()
 }

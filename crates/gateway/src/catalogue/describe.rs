@@ -1,7 +1,7 @@
 //! Describes several servers as one.
 
 use fanlight_canonical::{BackendError, CallContext, Outcome};
-use fanlight_protocol::json::{self, Edits, Json, ObjectBuilder, rewrite_object};
+use fanlight_protocol::json::{self, Json, ObjectBuilder, rewrite_object};
 use fanlight_protocol::meta;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use futures_util::future::join_all;
@@ -140,12 +140,10 @@ pub(crate) fn as_shown(view: &View, description: Json) -> Json {
     if let Some(instructions) = view.instructions() {
         own.member("instructions", instructions);
     }
-    let own = own.finish();
-    let added = own.bytes().slice(1..own.bytes().len() - 1);
     rewrite_object(
         &description,
         |member| !replaced.iter().any(|key| member.is(&description, key)),
-        &added,
+        own.finish().inner_text(),
     )
 }
 
@@ -165,13 +163,12 @@ fn served(view: &View, capabilities: &Json) -> Json {
         extensions.member("extensions", &known);
     }
     let extensions = extensions.finish();
-    let added = extensions.bytes().slice(1..extensions.bytes().len() - 1);
     let is_replaced =
-        |member: &json::Member| !added.is_empty() && member.is(capabilities, "extensions");
+        |member: &json::Member| extensions.has_members() && member.is(capabilities, "extensions");
     rewrite_object(
         capabilities,
         |member| !is_empty(member) && !is_replaced(member),
-        &added,
+        extensions.inner_text(),
     )
 }
 
@@ -182,17 +179,11 @@ pub(crate) fn describe_only(server: &Member, description: ServerDescription) -> 
 
 fn with_changes_promised(description: &ServerDescription) -> Json {
     let json = description.json();
-    let place = json
-        .members()
-        .find(|member| member.is(json, "capabilities"))
-        .map(|member| member.value);
-    let Some(place) = place else {
+    let Some(place) = json.place("capabilities") else {
         return json.clone();
     };
     let capabilities = json.slice(place.clone());
-    let mut edits = Edits::new(json.bytes().clone());
-    edits.replace(place, with_list_changes(&capabilities).into_bytes());
-    edits.finish_json()
+    json.with(place, &with_list_changes(&capabilities))
 }
 
 /// Sets `listChanged` for every list: the gateway announces changes itself, whatever the servers
@@ -205,12 +196,13 @@ fn with_list_changes(capabilities: &Json) -> Json {
             let Some(one) = all.get(name).filter(Json::is_object) else {
                 return all;
             };
-            if one.get("listChanged").is_some_and(|flag| flag.is_true()) {
+            if one.flag("listChanged") {
                 return all;
             }
-            let mut announced = ObjectBuilder::new();
-            announced.member(name, &Json::literal(r#"{"listChanged":true}"#));
-            json::union(&all, &announced.finish())
+            let announced = ObjectBuilder::new()
+                .member(name, &Json::literal(r#"{"listChanged":true}"#))
+                .finish();
+            json::union(&all, &announced)
         })
 }
 
@@ -220,11 +212,7 @@ fn with_all_lists(capabilities: &Json) -> Json {
         .fold(capabilities.clone(), |all, change| {
             match all.get(change.capability()) {
                 Some(_) => all,
-                None => {
-                    let mut empty = ObjectBuilder::new();
-                    empty.member(change.capability(), &Json::empty_object());
-                    json::union(&all, &empty.finish())
-                }
+                None => all.with_member(change.capability(), &Json::empty_object()),
             }
         })
 }

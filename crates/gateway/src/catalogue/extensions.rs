@@ -68,9 +68,10 @@ impl ListCapabilities {
         if new.is_empty() {
             return false;
         }
-        let mut added = ObjectBuilder::new();
-        added.member("extensions", &new.finish());
-        declared.capabilities = union(&declared.capabilities, &added.finish());
+        let added = ObjectBuilder::new()
+            .member("extensions", &new.finish())
+            .finish();
+        declared.capabilities = union(&declared.capabilities, &added);
         true
     }
 }

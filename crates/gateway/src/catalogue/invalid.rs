@@ -43,17 +43,11 @@ pub(super) fn reason(kind: ListKind, entry: &Json) -> Option<&'static str> {
     if OPTIONAL.iter().any(has_other_kind) {
         return Some("a member has a value of another type than MCP defines");
     }
-    let elements = |member: &str| {
+    let all_have = |member: &str, name: &str| {
         let list = entry.get(member).unwrap_or_default();
-        list.elements()
-            .map(|element| list.slice(element))
-            .collect::<Vec<_>>()
+        list.items().all(|element| has_text(&element, name))
     };
-    if elements("icons").iter().any(|icon| !has_text(icon, "src"))
-        || elements("arguments")
-            .iter()
-            .any(|argument| !has_text(argument, "name"))
-    {
+    if !all_have("icons", "src") || !all_have("arguments", "name") {
         return Some("an icon has no `src`, or an argument no `name`");
     }
     (kind == ListKind::Tools)
@@ -63,7 +57,7 @@ pub(super) fn reason(kind: ListKind, entry: &Json) -> Option<&'static str> {
 
 fn has_text(object: &Json, member: &str) -> bool {
     object
-        .get(member)
+        .peek(member)
         .is_some_and(|value| value.kind() == Kind::String)
 }
 
@@ -72,8 +66,7 @@ fn schema_fault(tool: &Json) -> Option<&'static str> {
     let Some(schema) = tool.get("inputSchema").filter(Json::is_object) else {
         return Some("its `inputSchema` is missing or no object");
     };
-    let has_type = |found: Json| found.as_str().is_some_and(|name| name == "object");
-    if !schema.get("type").is_some_and(has_type) {
+    if !schema.says("type", "object") {
         return Some("its `inputSchema` has not the type `object`");
     }
     let properties = schema.get("properties");
@@ -85,10 +78,7 @@ fn schema_fault(tool: &Json) -> Option<&'static str> {
     });
     let required = schema.get("required");
     let are_names = required.as_ref().is_none_or(|all| {
-        all.kind() == Kind::Array
-            && all
-                .elements()
-                .all(|name| all.slice(name).kind() == Kind::String)
+        all.kind() == Kind::Array && all.items().all(|name| name.kind() == Kind::String)
     });
     (!are_schemas || !are_names)
         .then_some("`properties` or `required` of its `inputSchema` is not valid")

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::rights::ItemFilter;
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, estimated_tokens};
+use fanlight_protocol::json::estimated_tokens;
 use fanlight_protocol::visible::escaped;
 
 use super::pages::Pages;
@@ -89,11 +89,8 @@ impl LeanList {
 
     /// The groups, each described as in the manifest.
     pub(crate) fn describe_groups(&self, list: &ListView) -> Json {
-        let mut all = ArrayBuilder::default();
-        for group in &self.groups {
-            all.push(&Json::string(&group.describe(list, EXAMPLES)));
-        }
-        all.finish()
+        let groups = self.groups.iter();
+        Json::array(groups.map(|group| Json::string(&group.describe(list, EXAMPLES))))
     }
 
     /// The tools that match `query`, of one group or of all, best first and at most `limit` of those

@@ -207,11 +207,7 @@ impl Walk<'_> {
     }
 
     async fn page(&self, cursor: Option<&Json>) -> Result<Json, Failure> {
-        let params = cursor.map(|cursor| {
-            let mut params = ObjectBuilder::new();
-            params.member("cursor", cursor);
-            params.finish()
-        });
+        let params = cursor.map(|cursor| ObjectBuilder::new().member("cursor", cursor).finish());
         let call = Call {
             method: self.kind.method(),
             params,
@@ -243,10 +239,8 @@ impl Walk<'_> {
 /// The reported reason for a server that answered with an error.
 pub(crate) fn answer_reason(error: &Json) -> String {
     const LONGEST: usize = 200;
-    let message = error
-        .get("message")
-        .and_then(|message| message.as_str().map(|text| text.into_owned()));
-    let message: String = message.unwrap_or_default().chars().take(LONGEST).collect();
+    let message = error.text_at("message").unwrap_or_default();
+    let message: String = message.chars().take(LONGEST).collect();
     let code = error
         .get("code")
         .map(|code| code.as_text().to_owned())

@@ -112,18 +112,15 @@ impl Snapshot {
                 .unwrap_or_default();
             for result in &contribution.results {
                 let list = result.get(kind.member()).unwrap_or_default();
-                for element in list.elements() {
-                    let mentioned = &mentioned;
-                    let merging = member.map(|member| Merging {
-                        kind,
-                        member,
-                        topology,
-                        claiming,
-                        mentioned,
-                    });
-                    merging
-                        .iter()
-                        .for_each(|merging| snapshot.add(list.slice(element.clone()), merging));
+                let merging = member.map(|member| Merging {
+                    kind,
+                    member,
+                    topology,
+                    claiming,
+                    mentioned: &mentioned,
+                });
+                if let Some(merging) = merging {
+                    list.items().for_each(|entry| snapshot.add(entry, &merging));
                 }
             }
             if let Some(member) = member {
@@ -176,20 +173,13 @@ impl Snapshot {
     fn add(&mut self, element: Json, merging: &Merging<'_>) {
         let Merging { kind, member, .. } = *merging;
         let (backend, naming) = (member.id, &member.naming);
-        let key_of = |entry: &Json| {
-            entry
-                .members()
-                .find(|member| member.is(entry, kind.key()))
-                .map(|member| member.value)
-        };
+        let key_of = |entry: &Json| entry.place(kind.key());
         let range = key_of(&element);
         let original = range
             .clone()
             .map(|range| element.slice(range))
             .filter(|key| key.kind() == Kind::String);
-        let name = original
-            .as_ref()
-            .and_then(|key| key.as_str().map(|name| name.into_owned()));
+        let name = original.as_ref().and_then(Json::to_str);
         if kind == ListKind::Tools && name.as_ref().is_some_and(|name| !member.permits_tool(name)) {
             return;
         }
@@ -402,7 +392,7 @@ impl Snapshot {
         let (backend, places) = (merging.member.id, places::find_in_skill(skill));
         let uris: Vec<_> = places
             .into_iter()
-            .filter_map(|place| Some((place.clone(), skill.slice(place).as_str()?.into_owned())))
+            .filter_map(|place| Some((place.clone(), skill.slice(place).to_str()?)))
             .collect();
         let kept = taken.or_else(|| {
             uris.iter().find_map(|(_, uri)| {

@@ -78,11 +78,7 @@ fn entries(kind: ListKind, list: &Contribution) -> HashMap<Box<str>, Json> {
         .results
         .iter()
         .filter_map(|result| result.get(kind.member()));
-    let all = lists.flat_map(|list| {
-        list.elements()
-            .map(|place| list.slice(place))
-            .collect::<Vec<_>>()
-    });
+    let all = lists.flat_map(|list| list.items().collect::<Vec<_>>());
     all.filter_map(|entry| Some((entry.get(kind.key())?.as_text().into(), entry)))
         .collect()
 }

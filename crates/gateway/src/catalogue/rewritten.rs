@@ -26,22 +26,8 @@ pub(super) fn mentioned(
     let is_mentioned = |name: &str| {
         member.naming.bare_name(name) != name || member.rewritings.find(name).is_some()
     };
-    named_entries(kind, list)
-        .filter(|(name, _)| is_mentioned(name))
-        .collect()
-}
-
-fn named_entries(kind: ListKind, list: &Contribution) -> impl Iterator<Item = (String, Json)> + '_ {
-    list.results
-        .iter()
-        .filter_map(move |result| result.get(kind.member()))
-        .flat_map(move |entries| {
-            let named = |entry: Json| Some((entry.get(kind.key())?.as_str()?.into_owned(), entry));
-            entries
-                .elements()
-                .filter_map(|place| named(entries.slice(place)))
-                .collect::<Vec<_>>()
-        })
+    let entries = kind.own_entries(&list.results).into_iter();
+    entries.filter(|(name, _)| is_mentioned(name)).collect()
 }
 
 /// The names in the configuration that a server's list lacks. Empty if the list is not whole.

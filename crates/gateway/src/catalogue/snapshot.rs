@@ -397,15 +397,9 @@ fn list_collisions(collisions: &[&Collision]) -> String {
 pub(super) fn find_in(list: &Contribution, kind: ListKind, original: &str) -> Option<Json> {
     list.results.iter().find_map(|result| {
         let entries = result.get(kind.member())?;
-        let is_it = |entry: &Json| {
-            entry
-                .get(kind.key())
-                .is_some_and(|key| key.as_str().as_deref() == Some(original))
-        };
         entries
-            .elements()
-            .map(|place| entries.slice(place))
-            .find(is_it)
+            .items()
+            .find(|entry| entry.says(kind.key(), original))
     })
 }
 

@@ -1,8 +1,10 @@
 //! Fanlight's own tools of lean lists: `find_tools`, which Fanlight answers, and `call_tool`, which
 //! becomes the call of the named tool before anything decides about it.
 
+use std::sync::Arc;
+
 use fanlight_canonical::CallContext;
-use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
+use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::{Response, task_support};
 
 use super::Gateway;
@@ -81,7 +83,7 @@ impl Gateway {
         };
         match operation.view.topology().backends() {
             [_] => response,
-            _ => response.from_server(std::sync::Arc::clone(&self.identity)),
+            _ => response.from_server(Arc::clone(&self.identity)),
         }
     }
 }
@@ -89,11 +91,7 @@ impl Gateway {
 impl Operation {
     /// Ends a call through `call_tool` whose arguments do not fit the tool's schema.
     pub(super) fn check_arguments(&mut self) {
-        let arguments = self
-            .request
-            .params
-            .as_ref()
-            .and_then(|it| it.get("arguments"));
+        let arguments = self.params().and_then(|it| it.get("arguments"));
         let schema = self
             .listed_definition()
             .and_then(|tool| tool.get("inputSchema"));
@@ -154,16 +152,11 @@ fn find(lean: &LeanList, list: &ListView, operation: &Operation, arguments: &Jso
 /// The definitions of found tools, as this client's full list has them.
 fn definitions(found: &[&Entry], operation: &Operation, context: &CallContext) -> Json {
     let taking_tasks = offered::backends_that_take_tasks(&operation.view, context);
-    let mut tools = ArrayBuilder::default();
-    for tool in found {
+    Json::array(found.iter().map(|tool| {
         let takes_tasks = taking_tasks.contains(&tool.backend);
         let offered = takes_tasks.then(|| task_support::optional_for_tool(&tool.visible));
-        match offered.flatten() {
-            Some(offered) => tools.push(&offered),
-            None => tools.push(&tool.visible),
-        };
-    }
-    tools.finish()
+        offered.flatten().unwrap_or_else(|| (*tool.visible).clone())
+    }))
 }
 
 fn names(found: &[&Entry]) -> String {
@@ -173,12 +166,12 @@ fn names(found: &[&Entry]) -> String {
 
 /// The result with text only, so far.
 fn content(text: &str) -> ObjectBuilder {
-    let mut block = ObjectBuilder::new();
-    block.string("type", "text").string("text", text);
-    let mut blocks = ArrayBuilder::default();
-    blocks.push(&block.finish());
+    let block = ObjectBuilder::new()
+        .string("type", "text")
+        .string("text", text)
+        .finish();
     let mut result = ObjectBuilder::new();
-    result.member("content", &blocks.finish());
+    result.member("content", &Json::array([block]));
     result
 }
 

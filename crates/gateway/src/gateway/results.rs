@@ -289,8 +289,7 @@ impl Gateway {
             Some(most) => in_call(piece, &shown, most, part),
             None => {
                 let contents = Json::array([piece.contents(&shown, part)]);
-                let mut result = ObjectBuilder::new();
-                Response::from_result(&result.member("contents", &contents).finish())
+                Response::from_result(&ObjectBuilder::new().member("contents", &contents).finish())
             }
         };
         let read = match &found {
@@ -339,8 +338,8 @@ impl Gateway {
                 return response;
             }
             // The server has no resources at all.
-            let mut empty = ObjectBuilder::new();
-            return Response::from_result(&empty.member(list, &Json::array([])).finish());
+            let empty = Json::array([]);
+            return Response::from_result(&ObjectBuilder::new().member(list, &empty).finish());
         };
         let changed = match request.method {
             Method::Discover => with_capability(&result),

@@ -150,7 +150,7 @@ impl Reads {
         if responses.is_some() || state.is_some() {
             return None;
         }
-        let uri = params.slice(uri?).as_str()?.into_owned();
+        let uri = params.slice(uri?).to_str()?;
         let params = own.map_or_else(
             || params.clone(),
             |own| without_hop(params, &params.slice(own)),

@@ -176,9 +176,11 @@ impl Piece {
             (Form::Binary, Form::Text | Form::Json) => "application/octet-stream",
             _ => &part.mime,
         };
-        let mut contents = ObjectBuilder::new();
-        contents.string("uri", uri).string("mimeType", mime);
-        contents.member(key, &value).finish()
+        ObjectBuilder::new()
+            .string("uri", uri)
+            .string("mimeType", mime)
+            .member(key, &value)
+            .finish()
     }
 }
 

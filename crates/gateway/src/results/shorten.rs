@@ -191,13 +191,13 @@ impl Cut<'_> {
         let mut link = ObjectBuilder::new();
         link.string("type", "resource_link")
             .string("uri", &uri)
-            .string("name", path);
-        link.string(
-            "description",
-            &format!("The whole, kept until {until} at most"),
-        );
-        link.string("mimeType", &payload.mime);
-        link.integer("size", i64::try_from(size).unwrap_or(i64::MAX));
+            .string("name", path)
+            .string(
+                "description",
+                &format!("The whole, kept until {until} at most"),
+            )
+            .string("mimeType", &payload.mime)
+            .integer("size", i64::try_from(size).unwrap_or(i64::MAX));
         new.push(link.finish());
         self.parts.push(Part {
             path: format!("/{path}"),
@@ -247,7 +247,7 @@ impl Payload {
 
     /// The text of a text block.
     fn text(&self) -> Option<String> {
-        (self.form == Form::Text).then(|| Some(self.value.as_str()?.into_owned()))?
+        (self.form == Form::Text).then(|| self.value.to_str())?
     }
 
     /// The bytes to keep, in memory of their own, and their form.

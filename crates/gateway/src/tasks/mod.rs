@@ -35,6 +35,7 @@ use crate::catalogue::ListWatcher;
 use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, Member, View};
+use crate::uri_places::has_unicode_escape;
 
 /// How many tasks of one request are looked up at the same time. [`ListLimits::unknown_tasks`](crate::ListLimits::unknown_tasks)
 /// is the limit for users, and this one only orders the requests.
@@ -448,11 +449,9 @@ impl Tasks {
         context: &Arc<CallContext>,
         task: &str,
     ) -> Result<BackendId, RpcError> {
-        let mut params = ObjectBuilder::new();
-        params.string("taskId", task);
         let call = Call {
             method: Method::GetTask,
-            params: Some(params.finish()),
+            params: Some(ObjectBuilder::new().string("taskId", task).finish()),
             // Sent as the client's own request, because the task may belong to its session.
             context: context.without_progress(),
             messages: ServerMessages::discard(),
@@ -527,8 +526,8 @@ fn task_id(params: Option<&Json>) -> Result<String, RpcError> {
         .find(["taskId"])
         .map_err(|duplicate| fault::invalid_params(format!("params.taskId: {duplicate}")))?;
     let id = params.slice(found.ok_or_else(missing)?);
-    let text = id.as_str().map(|text| text.into_owned());
-    text.ok_or_else(|| fault::invalid_params("params.taskId must be a string"))
+    id.to_str()
+        .ok_or_else(|| fault::invalid_params("params.taskId must be a string"))
 }
 
 /// The task that an answer to any request creates, in either dialect.
@@ -543,14 +542,13 @@ fn find_created(result: &Json) -> Option<Json> {
     const SHORT: usize = 1 << 10;
     static TASK_ID: LazyLock<memmem::Finder<'static>> =
         LazyLock::new(|| memmem::Finder::new("taskId"));
-    static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\\u"));
     let text = result.bytes();
-    if text.len() <= SHORT && TASK_ID.find(text).is_none() && ESCAPE.find(text).is_none() {
+    if text.len() <= SHORT && TASK_ID.find(text).is_none() && !has_unicode_escape(text) {
         return None;
     }
     let [kind, id, task] = result.find(["resultType", "taskId", "task"]).ok()?;
     let kind = kind.map(|kind| result.slice(kind));
-    if id.is_some() && kind.is_some_and(|kind| kind.as_str().as_deref() == Some("task")) {
+    if id.is_some() && kind.is_some_and(|kind| kind.is_str("task")) {
         return Some(result.clone());
     }
     Some(result.slice(task?)).filter(Json::is_object)

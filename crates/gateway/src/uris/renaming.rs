@@ -47,7 +47,7 @@ impl Renaming<'_> {
         };
         let uris: Vec<_> = places
             .into_iter()
-            .filter_map(|place| Some((place.clone(), result.slice(place).as_str()?.into_owned())))
+            .filter_map(|place| Some((place.clone(), result.slice(place).to_str()?)))
             .collect();
         let is_asked = |uri: &str| asked.is_some_and(|asked| asked.original == uri);
         let alias = |uri: &str| Some(self.backend.naming.alias(uri));

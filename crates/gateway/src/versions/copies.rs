@@ -343,7 +343,7 @@ fn without_asking(capabilities: &Json) -> Json {
 /// The item of a request, for operators: a tool, or a resource in the form used by traces.
 fn item_name(call: &Call) -> Option<Box<str>> {
     let params = call.params.as_ref()?;
-    let text = |member| params.get(member)?.as_str().map(|text| text.into_owned());
+    let text = |member| params.text_at(member);
     let named = match call.method {
         Method::CallTool => text("name")?,
         _ => recorded_uri(&text("uri")?).to_string(),

@@ -120,10 +120,7 @@ impl Arguments {
             if member.is(schema, "properties") {
                 self.edit_properties(edits, at, &value);
             } else if member.is(schema, "required") && *change == MemberChange::Keep {
-                let optional = value
-                    .elements()
-                    .map(|element| self.is_optional(&value.slice(element)));
-                let optional: Vec<_> = optional.collect();
+                let optional: Vec<_> = value.items().map(|name| self.is_optional(&name)).collect();
                 edits.remove_elements(at, &value, |index| optional.get(index) == Some(&true));
             }
         }
