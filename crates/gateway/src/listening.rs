@@ -23,31 +23,19 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::debug;
 
-use crate::catalogue::{Change, ListWatcher, Listener};
-use crate::routing::{self, Lookup, Place};
+use crate::catalogue::{Change, Listener};
+use crate::routing::{self, Directory, Place};
 use crate::tasks::Tasks;
 use crate::topology::{BackendId, Filtered, Topology, View};
-use crate::uris::HandedOut;
 
 /// How many listeners are set up again at the same time. No option: the limit spares servers, and
 /// other listeners wait.
 const AT_ONCE: usize = 64;
 
-/// Listens for clients; has the parts of the gateway that messages to them concern.
-pub(crate) struct Listeners {
-    pub(crate) lists: Arc<ListWatcher>,
-    pub(crate) handed_out: Arc<HandedOut>,
-    pub(crate) tasks: Arc<Tasks>,
-}
-
-impl Listeners {
+impl Directory {
     /// Listens as `view` permits until the result is dropped, even if the topology changes
     /// meanwhile.
-    pub(crate) async fn listen(
-        self: &Arc<Self>,
-        listen: Listen,
-        view: &View,
-    ) -> Result<Listening, RpcError> {
+    pub(crate) async fn listen(&self, listen: Listen, view: &View) -> Result<Listening, RpcError> {
         let registration = self.lists.announcer.register(listen);
         let (honoured, _) = self.set_up(&registration.listener, view).await?;
         // A replacement in the meantime did not see this listener.
@@ -55,7 +43,7 @@ impl Listeners {
         if current.number() != view.topology().number() {
             let only = vec![Arc::clone(&registration.listener)];
             self.lists
-                .spawn(Arc::clone(self).set_up_again(only, current, ready(())));
+                .spawn(self.clone().set_up_again(only, current, ready(())));
         }
         Ok(Listening::new(honoured, registration))
     }
@@ -63,7 +51,7 @@ impl Listeners {
     /// Sets up listeners with the servers of `topology`, which is now the current one, then runs
     /// `then`. Retries listeners that fail or are incomplete while it is the current one.
     pub(crate) async fn set_up_again(
-        self: Arc<Self>,
+        self,
         mut listeners: Vec<Arc<Listener>>,
         topology: Arc<Topology>,
         then: impl Future<Output = ()>,
@@ -158,7 +146,7 @@ impl Listeners {
                 }
                 let request = ListenRequest {
                     view,
-                    gateway: self,
+                    directory: self,
                     listen: &listen,
                     owners,
                     deadline: Instant::now() + view.limits().timeout,
@@ -179,7 +167,7 @@ impl Listeners {
 /// A client's request to listen, to be answered before `deadline`.
 struct ListenRequest<'a> {
     view: &'a View,
-    gateway: &'a Listeners,
+    directory: &'a Directory,
     listen: &'a Listen,
     /// The servers that have the tasks in the interest, as far as Fanlight knows.
     owners: HashMap<Arc<str>, BackendId>,
@@ -288,22 +276,14 @@ impl ListenRequest<'_> {
     async fn subscriptions(&self) -> Vec<(BackendId, BackendSubscription)> {
         let Self {
             view,
-            gateway,
+            directory,
             owners,
             deadline,
             listen: Listen {
                 interest, context, ..
             },
         } = self;
-        let Listeners {
-            lists, handed_out, ..
-        } = gateway;
-        let lookup = Lookup {
-            view,
-            lists,
-            handed_out,
-            context,
-        };
+        let lookup = directory.lookup(view, context);
         let readers = join_all(view.ids().map(async |backend| {
             let is_reader = !interest.uris.is_empty()
                 && view.has_capability(backend, "resources").await
@@ -379,11 +359,11 @@ impl ListenRequest<'_> {
         // Most listeners name nothing, and each has one of these channels per server.
         let names = (!subscription.names.is_empty()).then(|| Box::new(subscription.names.clone()));
         let is_session = subscription.interest.session;
-        let Listeners {
+        let Directory {
             lists,
             handed_out,
             tasks,
-        } = self.gateway;
+        } = self.directory;
         let (handed_out, tasks) = (Arc::clone(handed_out), Arc::clone(tasks));
         let Listen {
             context, messages, ..

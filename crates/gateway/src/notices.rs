@@ -17,11 +17,8 @@ use fanlight_protocol::{Json, Notification};
 use futures_util::future::join_all;
 use tracing::debug;
 
-use crate::catalogue::ListWatcher;
-use crate::routing::Lookup;
-use crate::tasks::Tasks;
+use crate::routing::Directory;
 use crate::topology::{Member, View};
-use crate::uris::HandedOut;
 
 /// Names of members whose values belong to one hop.
 const OF_ONE_HOP: [&str; 2] = ["requestId", "progressToken"];
@@ -29,11 +26,9 @@ const OF_ONE_HOP: [&str; 2] = ["requestId", "progressToken"];
 /// Everything needed to forward notifications.
 #[derive(Clone)]
 pub(crate) struct Notices {
-    lists: Arc<ListWatcher>,
-    handed_out: Arc<HandedOut>,
-    tasks: Arc<Tasks>,
+    pub(crate) directory: Directory,
     /// The number of notifications being forwarded.
-    under_way: Arc<AtomicUsize>,
+    pub(crate) under_way: Arc<AtomicUsize>,
 }
 
 /// Counts one notification as being forwarded until it is dropped.
@@ -57,21 +52,6 @@ impl Drop for UnderWay {
 }
 
 impl Notices {
-    pub(crate) fn new(
-        lists: &Arc<ListWatcher>,
-        handed_out: &Arc<HandedOut>,
-        tasks: &Arc<Tasks>,
-    ) -> Self {
-        let (lists, handed_out, tasks) =
-            (Arc::clone(lists), Arc::clone(handed_out), Arc::clone(tasks));
-        Self {
-            lists,
-            handed_out,
-            tasks,
-            under_way: Arc::default(),
-        }
-    }
-
     /// Forwards a notification in the background, unless too many are being forwarded. Holds
     /// `session` meanwhile.
     pub(crate) fn pass_on(
@@ -86,7 +66,7 @@ impl Notices {
             return debug!(method = %notification.method, "notification of a client dropped: too many at once");
         };
         let notices = self.clone();
-        self.lists.spawn(async move {
+        self.directory.lists.spawn(async move {
             notices.deliver(&view, notification, &context).await;
             drop((under_way, session));
         });
@@ -104,13 +84,9 @@ impl Notices {
         let routed = match params.filter(|_| several) {
             None => Ok(None),
             Some(params) => {
-                let lookup = Lookup {
-                    view,
-                    lists: &self.lists,
-                    handed_out: &self.handed_out,
-                    context,
-                };
-                let owner = self.tasks.known_owner(view, context, Some(&params)).await;
+                let tasks = &self.directory.tasks;
+                let owner = tasks.known_owner(view, context, Some(&params)).await;
+                let lookup = self.directory.lookup(view, context);
                 lookup.target_of_unknown(&params, owner).await
             }
         };

@@ -10,8 +10,9 @@ use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
 use crate::catalogue::{Entry, ListKind, ListView, ListWatcher};
+use crate::tasks::Tasks;
 use crate::topology::{BackendId, Filtered, Member, ToolRewriting, View};
-use crate::uris::{self, Asked, Claims, HandedOut, Opened};
+use crate::uris::{self, Claims, HandedOut, Opened};
 use crate::{extensions, fault};
 
 /// The destination of a request.
@@ -39,6 +40,15 @@ pub(crate) struct Routed {
     pub(crate) rewritten: Rewritten,
 }
 
+/// The resource that a request asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// The server's URI for it.
+    pub(crate) original: String,
+    /// The client's URI for it.
+    pub(crate) visible: String,
+}
+
 /// The location of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -52,17 +62,48 @@ pub(crate) enum Place {
     Withheld,
 }
 
+/// The parts of the gateway that tell what each server has. Requests share them with work in the
+/// background.
+#[derive(Clone)]
+pub(crate) struct Directory {
+    pub(crate) lists: Arc<ListWatcher>,
+    pub(crate) handed_out: Arc<HandedOut>,
+    pub(crate) tasks: Arc<Tasks>,
+}
+
+impl Directory {
+    /// The context for looking up names for a client.
+    pub(crate) fn lookup<'a>(&'a self, view: &'a View, context: &'a CallContext) -> Lookup<'a> {
+        Lookup {
+            view,
+            directory: self,
+            context,
+        }
+    }
+}
+
 /// The context for looking up names: the client's view of the topology and of the servers' lists.
 #[derive(Clone, Copy)]
 pub(crate) struct Lookup<'a> {
     pub(crate) view: &'a View,
-    pub(crate) lists: &'a Arc<ListWatcher>,
-    pub(crate) handed_out: &'a HandedOut,
+    pub(crate) directory: &'a Directory,
     /// The client. Lists are read within its span.
     pub(crate) context: &'a CallContext,
 }
 
 impl Lookup<'_> {
+    /// The newest list as `view` shows it; read first if there is none.
+    async fn newest(self, kind: ListKind, view: &View) -> ListView {
+        let (lists, trace) = (&self.directory.lists, &self.context.trace);
+        lists.newest_view(kind, view, trace).await
+    }
+
+    /// The lists that tell which server owns `uri`, as `view` shows them.
+    async fn claims<'a>(self, view: &'a View, uri: &str) -> Claims<'a> {
+        let (lists, trace) = (&self.directory.lists, &self.context.trace);
+        Claims::read(view, lists, std::iter::once(uri), trace).await
+    }
+
     /// The target of a request that names a tool or a prompt, if no server has to be asked.
     pub(crate) fn known_target(
         self,
@@ -75,6 +116,17 @@ impl Lookup<'_> {
             _ => return None,
         };
         Router::new(params, self).resolve_known_name(kind, &["name"])
+    }
+
+    /// The target of a call of this listed tool.
+    pub(crate) fn target_of_tool(
+        self,
+        params: Option<&Json>,
+        tool: &Entry,
+    ) -> Result<Target, RpcError> {
+        let router = Router::new(params, self);
+        let (range, _) = router.string_at(&["name"])?;
+        router.to_entry(tool, range)
     }
 
     /// The target of a request that names a tool, a prompt or a resource. `None` if the method
@@ -145,14 +197,9 @@ impl Lookup<'_> {
 
     /// The server that owns the clients' name `name`, and the server's own name for the same thing.
     async fn find_owner(self, name: &str) -> Result<Option<(BackendId, String)>, RpcError> {
-        let Self {
-            view,
-            lists,
-            context,
-            ..
-        } = self;
+        let view = self.view;
         for kind in [ListKind::Tools, ListKind::Prompts] {
-            let list = lists.newest_view(kind, view, &context.trace).await;
+            let list = self.newest(kind, view).await;
             let entry = list.find(name);
             if entry.is_some_and(|entry| {
                 entry
@@ -208,16 +255,8 @@ impl Lookup<'_> {
 
     /// Whether a list names or explains the URI, for whichever client.
     async fn is_listed(self, uri: &str) -> bool {
-        let Self {
-            view,
-            lists,
-            context,
-            ..
-        } = self;
-        let everything = View::everything_for(view.topology(), view.reader());
-        let uris = std::iter::once(uri);
-        let claims = Claims::read(&everything, lists, uris, &context.trace).await;
-        claims.owner(uri).is_some()
+        let everything = self.view.without_filters();
+        self.claims(&everything, uri).await.owner(uri).is_some()
     }
 
     /// Whether the URI may belong to something that is withheld: an entry of this server is
@@ -232,18 +271,13 @@ impl Lookup<'_> {
 
     /// The list of templates, if a template, a resource or a skill of this server is withheld.
     async fn templates_beside_withheld(self, backend: BackendId) -> Option<ListView> {
-        let Self {
-            view,
-            lists,
-            context,
-            ..
-        } = self;
+        let topology = self.view.topology();
         // Most servers have no pins or guards that could withhold an entry.
-        view.topology()
+        topology
             .get(backend)
             .filter(|member| member.can_withhold())?;
-        let everything = View::everything_for(view.topology(), view.reader());
-        let of_kind = async |kind| lists.newest_view(kind, &everything, &context.trace).await;
+        let everything = self.view.without_filters();
+        let of_kind = async |kind| self.newest(kind, &everything).await;
         let templates = of_kind(ListKind::ResourceTemplates).await;
         let is_any_withheld = templates.whole().withholds_of(backend)
             || of_kind(ListKind::Resources)
@@ -265,33 +299,27 @@ impl Lookup<'_> {
     async fn locate_anywhere(self, uri: &str) -> Place {
         let Self {
             view,
-            lists,
-            handed_out,
+            directory,
             context,
         } = self;
-        let topology = view.topology();
         if uri.len() > LONGEST_URI {
             return Place::Unroutable;
         }
         if let Some((backend, original)) = view.unalias(uri) {
             return Place::At(backend.id, original);
         }
-        let everything = View::everything_for(topology, view.reader());
-        let resources = lists
-            .newest_view(ListKind::Resources, &everything, &context.trace)
+        let resources = self
+            .newest(ListKind::Resources, &view.without_filters())
             .await;
         let listed = resources.whole().backend_naming(uri);
         let owner = match listed.filter(|owner| view.shows(*owner) && view.permits_uri(*owner, uri))
         {
             Some(backend) => Some(backend),
-            None => Claims::read(view, lists, std::iter::once(uri), &context.trace)
-                .await
-                .owner(uri),
+            None => self.claims(view, uri).await.owner(uri),
         };
         let handed_out = || {
-            handed_out
-                .owner(&context.caller, uri)
-                .filter(|owner| topology.get(*owner).is_some())
+            let owner = directory.handed_out.owner(&context.caller, uri);
+            owner.filter(|owner| view.topology().get(*owner).is_some())
         };
         match owner.or_else(handed_out) {
             Some(backend) => Place::At(backend, uri.to_owned()),
@@ -302,12 +330,7 @@ impl Lookup<'_> {
     /// Whether the client's endpoint and the policy show the resource that the server calls
     /// `original` and clients call `uri`.
     async fn shows(self, backend: BackendId, uri: &str, original: &str) -> bool {
-        let Self {
-            view,
-            lists,
-            context,
-            ..
-        } = self;
+        let view = self.view;
         if !view.shows(backend) {
             return false;
         }
@@ -318,9 +341,7 @@ impl Lookup<'_> {
             return false;
         }
         // A skill is hidden with all its files if one of them is.
-        let skills = lists
-            .newest_view(ListKind::Skills, view, &context.trace)
-            .await;
+        let skills = self.newest(ListKind::Skills, view).await;
         if skills.whole().find(uri).is_some() && skills.find(uri).is_none() {
             return false;
         }
@@ -334,12 +355,6 @@ impl Lookup<'_> {
 
     /// Whether a list of this server names the URI.
     async fn is_listed_by(self, backend: BackendId, uri: &str, original: &str) -> bool {
-        let Self {
-            view,
-            lists,
-            context,
-            ..
-        } = self;
         let naming = [
             ListKind::Resources,
             ListKind::ResourceTemplates,
@@ -347,13 +362,8 @@ impl Lookup<'_> {
         ];
         let tools = uris::is_app(original).then_some(ListKind::Tools);
         for kind in naming.into_iter().chain(tools) {
-            if lists
-                .newest_view(kind, view, &context.trace)
-                .await
-                .whole()
-                .backend_naming(uri)
-                == Some(backend)
-            {
+            let list = self.newest(kind, self.view).await;
+            if list.whole().backend_naming(uri) == Some(backend) {
                 return true;
             }
         }
@@ -414,11 +424,10 @@ impl<'a> Router<'a> {
         let (range, name) = self.string_at(path)?;
         let Lookup {
             view,
-            lists,
+            directory: Directory { lists, .. },
             context,
-            ..
         } = self.lookup;
-        let catalogue = lists.catalogues.for_reader(kind, view.reader());
+        let catalogue = lists.catalogue(kind, view);
         let newest = catalogue.newest_in(view);
         let is_missing = |backend: &Member| {
             newest.as_ref().is_none_or(|list| {
@@ -444,7 +453,7 @@ impl<'a> Router<'a> {
             return self.to_unlisted(backend, original, kind, range);
         }
         let fresh = match newest {
-            None => Some(lists.newest_view(kind, view, &context.trace).await),
+            None => Some(self.lookup.newest(kind, view).await),
             Some(_) => catalogue.recheck(view, &context.trace).await,
         };
         if let Some(entry) = fresh.as_ref().and_then(|snapshot| snapshot.find(&name)) {
@@ -578,11 +587,10 @@ impl<'a> Router<'a> {
             Ok(found) => found,
             Err(error) => return Some(Err(error)),
         };
-        let Lookup { view, lists, .. } = self.lookup;
-        let newest = lists
-            .catalogues
-            .for_reader(kind, view.reader())
-            .newest_in(view);
+        let Lookup {
+            view, directory, ..
+        } = self.lookup;
+        let newest = directory.lists.catalogue(kind, view).newest_in(view);
         if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             return Some(self.to_entry(entry, range));
         }
@@ -608,13 +616,11 @@ impl<'a> Router<'a> {
     ) -> Option<Result<Target, RpcError>> {
         let all: Vec<_> = tools.find_bare(name).collect();
         let Lookup {
-            handed_out,
-            context,
-            ..
+            directory, context, ..
         } = self.lookup;
         let origin_of = |candidates: &[&Entry]| {
             let backends: Vec<_> = candidates.iter().map(|entry| entry.backend).collect();
-            handed_out.only_origin(&context.caller, &backends)
+            directory.handed_out.only_origin(&context.caller, &backends)
         };
         let for_apps: Vec<_> = all
             .iter()

@@ -433,7 +433,7 @@ impl Catalogue {
         view: &'a View,
         trace: &'a Parent,
     ) -> BoxFuture<'a, bool> {
-        let everything = View::everything_for(view.topology(), view.reader());
+        let everything = view.without_filters();
         Box::pin(async move { self.newest_or_first(&everything, trace).await.1 })
     }
 }

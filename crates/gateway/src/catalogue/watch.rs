@@ -27,7 +27,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::debug;
 
 use super::announce::{Announcer, Told};
-use super::{Catalogues, Change, ListKind, ListView, is_resting};
+use super::{Catalogue, Catalogues, Change, ListKind, ListView, is_resting};
 use crate::reads::Reads;
 use crate::topology::{BackendId, CurrentTopology, Member, Reader, Topology, View, settle_time};
 
@@ -93,10 +93,12 @@ impl ListWatcher {
         trace: &Parent,
     ) -> ListView {
         self.begin();
-        self.catalogues
-            .for_reader(kind, view.reader())
-            .newest_view(view, trace)
-            .await
+        self.catalogue(kind, view).newest_view(view, trace).await
+    }
+
+    /// The list that the reader of `view` sees.
+    pub(crate) fn catalogue(&self, kind: ListKind, view: &View) -> Arc<Catalogue> {
+        self.catalogues.for_reader(kind, view.reader())
     }
 
     /// The definition of a tool as clients see it, by the server's own name `original`. Asks only
@@ -109,7 +111,7 @@ impl ListWatcher {
         trace: &Parent,
     ) -> Option<Arc<Json>> {
         self.begin();
-        let tools = self.catalogues.for_reader(ListKind::Tools, view.reader());
+        let tools = self.catalogue(ListKind::Tools, view);
         let tool = tools
             .entry_of(view.topology(), backend.id, original, trace)
             .await?;

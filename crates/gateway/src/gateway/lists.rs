@@ -9,13 +9,12 @@ use fanlight_protocol::{Response, RpcError};
 use tokio::time::Instant;
 
 use super::Gateway;
-use super::operation::ListedTool;
 use crate::catalogue::{Entry, ListKind, ListView, PageOf, Served, is_starting};
 use crate::cursor::Position;
 use crate::fault;
 use crate::routing::find_by_prefix;
 use crate::tasks::offered;
-use crate::topology::{Filtered, View};
+use crate::topology::{BackendId, Filtered, View};
 
 /// Extensions of clients, besides those that Fanlight knows, that are declared to servers when merged lists are read. Each new
 /// one causes the lists to be read again.
@@ -32,7 +31,7 @@ impl Gateway {
         self.lists
             .catalogues
             .declare_extensions(&call.context.capabilities, CLIENT_EXTENSIONS);
-        let catalogue = self.lists.catalogues.for_reader(kind, view.reader());
+        let catalogue = self.lists.catalogue(kind, view);
         let (trace, holder) = (&call.context.trace, call.context.caller.holder());
         let lean = view.lean_rules().filter(|_| kind == ListKind::Tools);
         let cursor = call.param("cursor").filter(|cursor| !cursor.is_null());
@@ -142,33 +141,38 @@ impl Gateway {
             .list
     }
 
-    /// The tool that clients know as `name`, if the newest list is trusted and has it.
-    pub(super) fn trusted_tool(&self, view: &View, name: &str) -> Option<ListedTool> {
+    /// The newest list of tools, if it is trusted.
+    pub(super) fn trusted_tools(&self, view: &View) -> Option<ListView> {
         if view.transparent_server().is_none() {
             self.lists.begin();
         }
-        let tools = self
-            .lists
-            .catalogues
-            .for_reader(ListKind::Tools, view.reader())
-            .trusted_view(view)?;
-        tools
-            .find(name)
-            .or_else(|| only_bare(view, &tools, name))
-            .and_then(to_listed_tool)
+        self.lists
+            .catalogue(ListKind::Tools, view)
+            .trusted_view(view)
     }
 
-    /// The tool that clients know as `name`, after reading lists.
-    pub(super) async fn read_tool(
+    /// The tool that clients know as `name`. Lists are read unless the newest one is trusted and
+    /// has it.
+    pub(super) async fn listed_tool(
         &self,
         view: &View,
         name: &str,
         trace: &Parent,
     ) -> Option<ListedTool> {
-        let tools = self
-            .lists
-            .catalogues
-            .for_reader(ListKind::Tools, view.reader());
+        let trusted = self.trusted_tools(view);
+        let known = trusted
+            .as_ref()
+            .and_then(|tools| tools.find(name).or_else(|| only_bare(view, tools, name)));
+        match known {
+            Some(tool) => to_listed_tool(tool),
+            // Boxed: calls of known tools do not need the large future of reading lists.
+            None => Box::pin(self.read_tool(view, name, trace)).await,
+        }
+    }
+
+    /// The tool that clients know as `name`, after reading lists.
+    async fn read_tool(&self, view: &View, name: &str, trace: &Parent) -> Option<ListedTool> {
+        let tools = self.lists.catalogue(ListKind::Tools, view);
         let from_all = async {
             let known = tools.newest_view(view, trace).await;
             if let Some(tool) = known.find(name) {
@@ -204,7 +208,17 @@ impl Gateway {
     }
 }
 
-fn to_listed_tool(tool: &Entry) -> Option<ListedTool> {
+/// A tool that a list has.
+#[derive(Clone, Debug)]
+pub(super) struct ListedTool {
+    pub(super) backend: BackendId,
+    /// The server's own name for the tool: a JSON string.
+    pub(super) original: Json,
+    /// The definition, as clients see it.
+    pub(super) definition: Arc<Json>,
+}
+
+pub(super) fn to_listed_tool(tool: &Entry) -> Option<ListedTool> {
     Some(ListedTool {
         backend: tool.backend,
         original: tool.original.clone()?,

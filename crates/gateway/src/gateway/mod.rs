@@ -25,18 +25,17 @@ use tokio_util::sync::DropGuard;
 use crate::catalogue::{ListKind, ListWatcher, as_shown, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys};
 use crate::fault;
-use crate::listening::Listeners;
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::results::{KeptResults, ResultFiles};
-use crate::routing::{Lookup, Routed, Target};
+use crate::routing::{Asked, Directory, Routed, Target};
 use crate::subscribed::SessionSubscriptions;
 use crate::tasks::{self, CommonTaskOwners, Tasks, offered};
 use crate::topology::{
     BackendEntry, CurrentTopology, EndpointEntry, ListLimits, Member, NamingPolicy, Topology, View,
 };
-use crate::uris::{self, Asked, HandedOut, Opened};
-use answers::{Given, shown_messages};
+use crate::uris::{self, HandedOut, Opened};
+use answers::shown_messages;
 pub use operation::{Decided, ListenOperation, Notice, Operation};
 pub use results::Shortening;
 use several::send_to_all_with;
@@ -82,10 +81,8 @@ pub struct Gateway {
     topology: Arc<CurrentTopology>,
     pub(crate) lists: Arc<ListWatcher>,
     pub(crate) reads: Arc<Reads>,
-    tasks: Arc<Tasks>,
-    handed_out: Arc<HandedOut>,
+    directory: Directory,
     notices: Notices,
-    listeners: Arc<Listeners>,
     /// The subscriptions of clients' sessions.
     pub subscribed: SessionSubscriptions,
     pub(crate) results: Arc<KeptResults>,
@@ -117,21 +114,21 @@ impl Gateway {
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.background.guard();
         let tasks = Arc::new(Tasks::new(settings.common_tasks, &lists));
-        let handed_out = Arc::new(HandedOut::new(HANDED_OUT, OPEN_APPS));
-        let notices = Notices::new(&lists, &handed_out, &tasks);
-        let listeners = Arc::new(Listeners {
+        let directory = Directory {
             lists: Arc::clone(&lists),
-            handed_out: Arc::clone(&handed_out),
-            tasks: Arc::clone(&tasks),
-        });
+            handed_out: Arc::new(HandedOut::new(HANDED_OUT, OPEN_APPS)),
+            tasks,
+        };
+        let notices = Notices {
+            directory: directory.clone(),
+            under_way: Arc::default(),
+        };
         Ok(Self {
             topology,
             lists,
             reads,
-            tasks,
-            handed_out,
+            directory,
             notices,
-            listeners,
             subscribed: SessionSubscriptions::default(),
             results,
             seal,
@@ -181,10 +178,7 @@ impl Gateway {
 
     /// Marks the known tools as stale if a list passed to a client defines one differently.
     fn compare_tools(&self, view: &View, response: &Response) {
-        let tools = self
-            .lists
-            .catalogues
-            .for_reader(ListKind::Tools, view.reader());
+        let tools = self.lists.catalogue(ListKind::Tools, view);
         let Some(known) = tools.newest_snapshot(&self.topology.load()) else {
             return;
         };
@@ -204,23 +198,15 @@ impl Gateway {
     ) -> Result<Response, RpcError> {
         if target.is_none() {
             let known = self
+                .directory
                 .lookup(view, &call.context)
                 .known_target(&call.method, call.params.as_ref());
             *target = known.map(Box::new);
         }
         match target.as_deref() {
-            Some(Ok(Target::One(routed))) => self.send(view, routed.clone(), call).await,
+            Some(Ok(Target::One(routed))) => self.send(view, routed, call).await,
             // Boxed: most calls do not need the large future of everything else.
             _ => Box::pin(self.find_and_send(view, target, call)).await,
-        }
-    }
-
-    fn lookup<'a>(&'a self, view: &'a View, context: &'a CallContext) -> Lookup<'a> {
-        Lookup {
-            view,
-            lists: &self.lists,
-            handed_out: &self.handed_out,
-            context,
         }
     }
 
@@ -236,13 +222,14 @@ impl Gateway {
         }
         if target.is_none() {
             let found = self
+                .directory
                 .lookup(view, &call.context)
                 .target(&call.method, call.params.as_ref())
                 .await;
             *target = found.map(Box::new);
         }
         match target.as_deref() {
-            Some(Ok(Target::One(routed))) => self.send(view, routed.clone(), call).await,
+            Some(Ok(Target::One(routed))) => self.send(view, routed, call).await,
             Some(Ok(Target::FirstThatHas(uri))) => {
                 let uri = uri.clone();
                 self.ask_each(view, target, uri, call).await
@@ -274,46 +261,30 @@ impl Gateway {
             call.params.clone(),
         );
         let (backend, response) = self.find_resource(view, &uri, call).await?;
-        let opens = uris::is_app(&uri).then_some(Opened::ByRead);
-        let asked = Some(Asked {
-            original: uri.clone(),
-            visible: uri,
-        });
         sent(&context, &method, params.as_ref(), view.get(backend));
-        if let Some(params) = params {
-            let (asked, rewritten) = (asked.clone(), Rewritten::NONE);
-            *target = Some(Box::new(Ok(Target::One(Routed {
-                backend,
-                params,
-                asked,
-                opens,
-                rewritten,
-            }))));
-        }
-        Ok(self
-            .translate_answer(
-                view,
-                &context,
-                backend,
-                &method,
-                response,
-                Given { asked, opens },
-            )
-            .await)
+        let routed = Routed {
+            backend,
+            params: params.unwrap_or_default(),
+            opens: uris::is_app(&uri).then_some(Opened::ByRead),
+            asked: Some(Asked {
+                original: uri.clone(),
+                visible: uri,
+            }),
+            rewritten: Rewritten::NONE,
+        };
+        let answer = self
+            .translate_answer(view, &context, backend, &method, response, Some(&routed))
+            .await;
+        *target = Some(Box::new(Ok(Target::One(routed))));
+        Ok(answer)
     }
 
     /// Sends a request to one server.
-    async fn send(&self, view: &View, routed: Routed, call: Call) -> Result<Response, RpcError> {
-        let Routed {
-            backend,
-            params,
-            asked,
-            opens,
-            rewritten,
-        } = routed;
-        call.context.trace.record_rewriting(rewritten);
+    async fn send(&self, view: &View, routed: &Routed, call: Call) -> Result<Response, RpcError> {
+        let backend = routed.backend;
+        call.context.trace.record_rewriting(routed.rewritten);
         let call = Call {
-            params: Some(params),
+            params: Some(routed.params.clone()),
             ..call
         };
         let (context, method) = (Arc::clone(&call.context), call.method.clone());
@@ -324,14 +295,7 @@ impl Gateway {
         };
         let response = answer.map_err(|error| view.no_answer(backend, &error))?;
         Ok(self
-            .translate_answer(
-                view,
-                &context,
-                backend,
-                &method,
-                response,
-                Given { asked, opens },
-            )
+            .translate_answer(view, &context, backend, &method, response, Some(routed))
             .await)
     }
 
@@ -413,7 +377,8 @@ impl Gateway {
                 .filter(|_| request.method == Method::CallTool);
             // Boxed: few calls create a task.
             Box::pin(
-                self.tasks
+                self.directory
+                    .tasks
                     .note(view, &request.context, backend, &task, made_by),
             )
             .await;
@@ -477,7 +442,7 @@ impl Gateway {
             interest,
             context,
         } = operation;
-        self.listeners
+        self.directory
             .listen(
                 Listen {
                     interest,
@@ -534,9 +499,7 @@ fn note_target(context: &CallContext, method: &Method, params: Option<&Json>, ba
     let Some(noted) = &context.noted else { return };
     noted.about.get_or_init(|| About {
         server: Some(backend.name().into()),
-        item: params
-            .and_then(|params| operation::find_item(method, params))
-            .map(|(_, name)| name.into()),
+        item: operation::find_item(method, params).map(|(_, name)| name.into()),
         canary: backend
             .canary_of(&context.caller)
             .map(|canary| canary.client.name().into()),

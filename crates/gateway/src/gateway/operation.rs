@@ -13,6 +13,7 @@ use fanlight_protocol::meta::PER_HOP;
 use fanlight_protocol::uri::kept_result;
 use fanlight_protocol::{Method, Notification, Response, RpcError, input};
 
+use super::lists::{ListedTool, to_listed_tool};
 use super::{FoundTarget, Gateway, note_target};
 use crate::approvals::CallToApprove;
 use crate::catalogue::{ListKind, ListView, READ_RESULT};
@@ -56,16 +57,6 @@ pub(super) enum OwnCall {
     Answer(Response),
     /// A request for a kept result.
     Read(KeptRead),
-}
-
-/// A tool that a list has.
-#[derive(Clone, Debug)]
-pub(super) struct ListedTool {
-    pub(super) backend: BackendId,
-    /// The server's own name for the tool: a JSON string.
-    pub(super) original: Json,
-    /// The definition, as clients see it.
-    pub(super) definition: Arc<Json>,
 }
 
 /// A request to listen as the gateway carries it out. Only [`Gateway::resolve_listen`] makes one.
@@ -154,7 +145,9 @@ impl Gateway {
             && operation.view.transparent_server().is_none()
             && operation.target.is_none()
         {
-            let lookup = self.lookup(&operation.view, &operation.request.context);
+            let lookup = self
+                .directory
+                .lookup(&operation.view, &operation.request.context);
             let (method, params) = (&operation.request.method, &operation.request.params);
             let known = lookup.known_target(method, params.as_ref());
             operation.target = known.map(Box::new);
@@ -198,10 +191,10 @@ impl Gateway {
         method: &Method,
         params: Option<&Json>,
     ) {
-        let Some((kind, name)) = params.and_then(|params| find_item(method, params)) else {
+        let Some((kind, name)) = find_item(method, params) else {
             return;
         };
-        let everything = View::everything_for(view.topology(), view.reader());
+        let everything = view.without_filters();
         let listed = self.find_entry_owner(&everything, kind, &name);
         let is_hidden = listed.is_some() && self.find_entry_owner(view, kind, &name).is_none();
         let prefixed = || {
@@ -258,8 +251,7 @@ impl Gateway {
             PolicyKind::Resource | PolicyKind::Template => ListKind::Resources,
             PolicyKind::Method | PolicyKind::Server => return None,
         };
-        let catalogue = self.lists.catalogues.for_reader(list, view.reader());
-        catalogue.newest_in(view)
+        self.lists.catalogue(list, view).newest_in(view)
     }
 
     /// Finds the target of a request that names something, and applies the policy to it. A
@@ -274,7 +266,7 @@ impl Gateway {
             ..
         } = operation;
         if target.is_none() {
-            let lookup = self.lookup(view, &request.context);
+            let lookup = self.directory.lookup(view, &request.context);
             *target = lookup
                 .target(&request.method, request.params.as_ref())
                 .await
@@ -289,7 +281,7 @@ impl Gateway {
             }
             _ => return,
         };
-        let Some((kind, name)) = find_item(&request.method, &routed.params) else {
+        let Some((kind, name)) = find_item(&request.method, Some(&routed.params)) else {
             return;
         };
         let definition =
@@ -304,10 +296,7 @@ impl Gateway {
         let Some(decided) = view.verdict(action, &item, arguments.as_ref()) else {
             return;
         };
-        let visible = request
-            .params
-            .as_ref()
-            .and_then(|params| find_item(&request.method, params));
+        let visible = find_item(&request.method, request.params.as_ref());
         let (_, visible) = visible.unwrap_or((kind, String::new()));
         let refused = refusal(kind, &visible, &decided);
         *verdict = Some(decided.unwrap_or_else(|_| Verdict::without_policy(PolicyOutcome::Denied)));
@@ -324,7 +313,7 @@ impl Gateway {
         request: &Unresolved,
         action: PolicyAction,
     ) -> Option<Verdict> {
-        let (kind, name) = find_item(&request.method, request.params.as_ref()?)?;
+        let (kind, name) = find_item(&request.method, request.params.as_ref())?;
         let everything = view.without_policy();
         let list = self.newest_list(&everything, kind)?;
         let entry = list.find(&name).or_else(|| list.find_bare(&name).next())?;
@@ -355,21 +344,29 @@ impl Gateway {
             listed,
             ..
         } = operation;
-        let params = request.params.as_ref();
-        if let Some(name) = params.and_then(|params| params.text_at("name")) {
-            *listed = match self.trusted_tool(view, &name) {
-                Some(tool) => Some(tool),
-                // Boxed: calls of known tools do not need the large future of reading lists.
-                None => Box::pin(self.read_tool(view, &name, &request.context.trace)).await,
-            };
-        }
+        let (params, context) = (request.params.as_ref(), &request.context);
+        let name = params.and_then(|params| params.text_at("name"));
+        let trusted = self.trusted_tools(view);
+        let known = trusted
+            .as_ref()
+            .zip(name.as_ref())
+            .and_then(|(tools, name)| tools.find(name));
+        *listed = match (known, name) {
+            (Some(tool), _) => to_listed_tool(tool),
+            (None, Some(name)) => self.listed_tool(view, &name, &context.trace).await,
+            (None, None) => None,
+        };
         if view.transparent_server().is_some() {
             return;
         }
-        let lookup = self.lookup(view, &request.context);
-        let found = match lookup.known_target(&request.method, request.params.as_ref()) {
+        let lookup = self.directory.lookup(view, context);
+        let found = match known {
+            Some(tool) => Some(lookup.target_of_tool(params, tool)),
+            None => lookup.known_target(&request.method, params),
+        };
+        let found = match found {
             Some(found) => Some(found),
-            None => Box::pin(lookup.target(&request.method, request.params.as_ref())).await,
+            None => Box::pin(lookup.target(&request.method, params)).await,
         };
         *target = found.map(Box::new);
     }
@@ -485,8 +482,8 @@ pub(super) fn action(method: &Method) -> Option<PolicyAction> {
 }
 
 /// The kind and the name or URI of the entry that a request names.
-pub(super) fn find_item(method: &Method, params: &Json) -> Option<(PolicyKind, String)> {
-    let text = Json::text_at;
+pub(super) fn find_item(method: &Method, params: Option<&Json>) -> Option<(PolicyKind, String)> {
+    let (params, text) = (params?, Json::text_at);
     let of_uri = |uri: String| (PolicyKind::of_uri(&uri), uri);
     match method {
         Method::CallTool => Some((PolicyKind::Tool, text(params, "name")?)),
@@ -510,7 +507,7 @@ pub(super) fn find_item(method: &Method, params: &Json) -> Option<(PolicyKind, S
 
 /// The name or URI in a request that may be about a kept result.
 fn kept_subject(request: &Unresolved) -> Option<String> {
-    let (_, subject) = find_item(&request.method, request.params.as_ref()?)?;
+    let (_, subject) = find_item(&request.method, request.params.as_ref())?;
     let may_be_kept = match request.method {
         Method::CallTool => subject.ends_with(READ_RESULT),
         _ => kept_result(&subject).is_some(),
@@ -525,7 +522,7 @@ impl Operation {
             [only] => only.id,
             _ => self.sent_request()?.0,
         };
-        let (kind, _) = find_item(&self.request.method, self.request.params.as_ref()?)?;
+        let (kind, _) = find_item(&self.request.method, self.params())?;
         // All items of the server have the same verdict.
         let item = PolicyItem {
             kind,
@@ -585,10 +582,9 @@ impl Decidable for Operation {
     }
 
     fn shown_name(&self) -> Option<Cow<'_, str>> {
-        let params = self.request.params.as_ref()?;
-        match find_item(&self.request.method, params) {
+        match find_item(&self.request.method, self.params()) {
             Some((_, name)) => Some(name.into()),
-            None => Some(params.text_at("taskId")?.into()),
+            None => Some(self.params()?.text_at("taskId")?.into()),
         }
     }
 
@@ -721,10 +717,8 @@ impl Operation {
         self.view.rights().or(self.view.all_rights())?;
         let (backend, sent) = self.sent_request()?;
         let (method, params) = (&self.request.method, self.request.params.as_ref());
-        let (kind, name) = find_item(method, sent?)?;
-        let (_, visible) = params
-            .and_then(|params| find_item(method, params))
-            .unwrap_or((kind, String::new()));
+        let (kind, name) = find_item(method, sent)?;
+        let (_, visible) = find_item(method, params).unwrap_or((kind, String::new()));
         Some(PolicySubject {
             action: action(method)?,
             kind,

@@ -43,9 +43,9 @@ impl Gateway {
         // After the listeners, so that announcements have a stream.
         let again = || self.subscribe_again(None, |_| true);
         let subscribing = OptionFuture::from(is_any_gone.then(again)).map(drop);
-        let (listeners, all) = (Arc::clone(&self.listeners), self.lists.announcer.set_up());
+        let (directory, all) = (self.directory.clone(), self.lists.announcer.set_up());
         self.lists
-            .spawn(listeners.set_up_again(all, Arc::clone(&new), subscribing));
+            .spawn(directory.set_up_again(all, Arc::clone(&new), subscribing));
         let lists = Arc::clone(&self.lists);
         self.lists.spawn(async move {
             let changes = lists.catalogues.replaced(&new, shows_all_the_same).await;

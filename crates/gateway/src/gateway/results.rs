@@ -84,7 +84,7 @@ impl Shortening {
         };
         let (backend, made_by) = match self.backend {
             None => {
-                let known = core.tasks.known(view, context, params.as_ref());
+                let known = core.directory.tasks.known(view, context, params.as_ref());
                 known
                     .await
                     .map_or((None, None), |known| (Some(known.backend), known.made_by))
@@ -157,10 +157,7 @@ impl Shortening {
             .and_then(|params| params.text_at("name"));
         match name.filter(|_| request.method == Method::CallTool) {
             Some(name) => {
-                let tool = match core.trusted_tool(view, &name) {
-                    Some(tool) => Some(tool),
-                    None => core.read_tool(view, &name, trace).await,
-                };
+                let tool = core.listed_tool(view, &name, trace).await;
                 tool.is_some_and(|tool| tool.definition.peek("outputSchema").is_some())
             }
             None => {
@@ -180,14 +177,8 @@ impl Gateway {
         view: &View,
         trace: &fanlight_telemetry::Parent,
     ) -> ListView {
-        let tools = self
-            .lists
-            .catalogues
-            .for_reader(ListKind::Tools, view.reader());
-        match tools.trusted_view(view) {
-            Some(list) => list,
-            None => tools.newest_view(view, trace).await,
-        }
+        let tools = self.lists.catalogue(ListKind::Tools, view);
+        tools.newest_view(view, trace).await
     }
 
     /// Resolves a request that reads a kept result, or that names one otherwise: no server gets it.
@@ -359,11 +350,8 @@ impl Gateway {
             return None;
         }
         let tools = list.slice(place.clone());
-        let catalogue = self
-            .lists
-            .catalogues
-            .for_reader(ListKind::Tools, view.reader());
-        let known = catalogue.newest_in(view).unwrap_or_default();
+        let known = self.lists.catalogue(ListKind::Tools, view).newest_in(view);
+        let known = known.unwrap_or_default();
         let mut name = own_name(&known, READ_RESULT);
         while tools.items().any(|tool| tool.says("name", &name)) {
             name.insert_str(0, OWN_PREFIX);

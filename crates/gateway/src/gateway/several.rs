@@ -11,7 +11,6 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
-use super::answers::Given;
 use super::{Gateway, describe, operation, sent};
 use crate::catalogue::{ListKind, describe_all};
 use crate::tasks::{self, Tasks};
@@ -43,13 +42,13 @@ impl Gateway {
             }
             (method, ..) if Tasks::are_concerned(method) => {
                 let (context, method) = (Arc::clone(&call.context), method.clone());
-                let (owner, response) = self.tasks.handle(view, call, &self.seal).await?;
+                let (owner, response) = self.directory.tasks.handle(view, call, &self.seal).await?;
                 let Some(backend) = owner else {
                     return Ok(response);
                 };
                 sent(&context, &method, None, view.get(backend));
                 Ok(self
-                    .translate_answer(view, &context, backend, &method, response, Given::default())
+                    .translate_answer(view, &context, backend, &method, response, None)
                     .await)
             }
             (Method::SetLogLevel, ..) => send_to_all_with(view, "logging", &call).await,
@@ -72,9 +71,10 @@ impl Gateway {
         if !view.backends().any(takes) {
             return Err(unknown);
         }
-        let lookup = self.lookup(view, &call.context);
+        let lookup = self.directory.lookup(view, &call.context);
         if let Some(params) = &call.params {
             let task_owner = self
+                .directory
                 .tasks
                 .known_owner(view, &call.context, Some(params))
                 .await;
@@ -94,7 +94,7 @@ impl Gateway {
                     .ok_or(unknown)?
                     .id;
                 let context = Arc::clone(&call.context);
-                let response = self.send(view, routed, call).await?;
+                let response = self.send(view, &routed, call).await?;
                 self.note_task(view, &context, backend, &response).await;
                 return Ok(response);
             }
@@ -136,7 +136,10 @@ impl Gateway {
         response: &Response,
     ) {
         if let Some(task) = tasks::created_task(response) {
-            self.tasks.note(view, context, backend, &task, None).await;
+            self.directory
+                .tasks
+                .note(view, context, backend, &task, None)
+                .await;
         }
     }
 
@@ -194,6 +197,7 @@ impl Gateway {
     ) -> Option<(BackendId, Result<Response, RpcError>)> {
         if !permits_unlisted(view, &call, backend.id)
             || !self
+                .directory
                 .lookup(view, &call.context)
                 .may_have_unlisted(backend.id)
                 .await
@@ -222,13 +226,10 @@ impl Gateway {
 
 /// Whether a server may get a request for an unlisted resource.
 fn permits_unlisted(view: &View, call: &Call, backend: BackendId) -> bool {
-    let params = call.params.as_ref();
-    params
-        .and_then(|params| operation::find_item(&call.method, params))
-        .is_none_or(|(_, uri)| {
-            let action = operation::action(&call.method).unwrap_or(PolicyAction::Read);
-            view.permits_unlisted(action, backend, &uri)
-        })
+    operation::find_item(&call.method, call.params.as_ref()).is_none_or(|(_, uri)| {
+        let action = operation::action(&call.method).unwrap_or(PolicyAction::Read);
+        view.permits_unlisted(action, backend, &uri)
+    })
 }
 
 /// Sends to every server with the capability; succeeds if any of them does.

@@ -92,6 +92,11 @@ impl View {
         }
     }
 
+    /// The view of all servers and entries, with the lists of the same reader.
+    pub(crate) fn without_filters(&self) -> Self {
+        Self::everything_for(&self.topology, self.reader())
+    }
+
     /// The same view with the lists of another reader.
     pub(crate) fn with_reader(self, reader: Option<&Reader>) -> Self {
         Self {

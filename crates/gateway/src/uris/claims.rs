@@ -25,12 +25,7 @@ impl<'a> Claims<'a> {
     /// Uses the lists that have been read.
     pub(crate) fn from_newest_lists(view: &'a View, lists: &ListWatcher) -> Self {
         let topology = view.topology();
-        let newest = |kind| {
-            lists
-                .catalogues
-                .for_reader(kind, view.reader())
-                .newest_snapshot(topology)
-        };
+        let newest = |kind| lists.catalogue(kind, view).newest_snapshot(topology);
         Self {
             view,
             lists: NAMING.map(newest),
@@ -49,13 +44,10 @@ impl<'a> Claims<'a> {
         // resources.
         let has_app = uris.any(is_app);
         let topology = view.topology();
-        let everything = &View::everything_for(topology, view.reader());
+        let everything = &view.without_filters();
         let known = async |kind| {
             if kind == ListKind::Tools && !has_app {
-                lists
-                    .catalogues
-                    .for_reader(kind, everything.reader())
-                    .newest_snapshot(topology)
+                lists.catalogue(kind, view).newest_snapshot(topology)
             } else {
                 Some(Arc::clone(
                     lists.newest_view(kind, everything, trace).await.whole(),

@@ -7,13 +7,11 @@
 
 mod claims;
 mod handed_out;
-mod renaming;
 
 use fanlight_protocol::json::Json;
 
 pub(crate) use claims::Claims;
 pub(crate) use handed_out::{HandedOut, Opened};
-pub(crate) use renaming::{Asked, Renaming};
 
 /// Whether apps may call a tool: its `visibility` includes `app`, or is missing (MCP Apps
 /// 2026-01-26, Visibility).
@@ -22,11 +20,7 @@ pub(crate) fn is_for_apps(tool: &Json) -> bool {
     let Some(visibility) = ui.and_then(|ui| ui.get("visibility")) else {
         return true;
     };
-    visibility.elements().any(|one| {
-        visibility
-            .value_at(one)
-            .is_some_and(|one| one.is_str("app"))
-    })
+    visibility.items().any(|one| one.is_str("app"))
 }
 
 /// Whether a resource is an app (MCP Apps 2026-01-26, UI Resource Format).
