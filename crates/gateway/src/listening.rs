@@ -187,11 +187,7 @@ impl ListenRequest<'_> {
     /// compares merged lists itself, whatever the servers announce.
     async fn lists(&self) -> Lists {
         let view = self.view;
-        let is_shown = |change: &Change| {
-            !Filtered::ALL
-                .into_iter()
-                .any(|kind| kind.capability() == change.capability() && view.shows_none(kind))
-        };
+        let is_shown = |change: &Change| !view.shows_none(*change);
         let wanted = self.listen.interest.lists.changes().filter(is_shown);
         let found = join_all(wanted.map(|change| async move {
             let asked = view

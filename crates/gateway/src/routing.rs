@@ -448,7 +448,7 @@ impl<'a> Router<'a> {
                         .await
                 }
             }
-            && view.permits_name(filtered(kind), backend.id, original, Some(&definition))
+            && view.permits_name(kind.change(), backend.id, original, Some(&definition))
         {
             return self.to_unlisted(backend, original, kind, range);
         }
@@ -570,7 +570,7 @@ impl<'a> Router<'a> {
     /// Whether only listed names of this server may be called. That holds with a filter or a
     /// rewriting, because a server can know a tool by more names than they cover.
     fn is_by_list(&self, kind: ListKind, backend: &Member) -> bool {
-        self.lookup.view.filters(filtered(kind))
+        self.lookup.view.filters(kind.change())
             || match kind {
                 ListKind::Tools => backend.has_listed_tools_only,
                 _ => backend.has_listed_prompts_only(),
@@ -839,15 +839,6 @@ impl<'a> Router<'a> {
                 dotted()
             ))),
         }
-    }
-}
-
-/// The filter that applies to a list of tools or prompts.
-fn filtered(kind: ListKind) -> Filtered {
-    if kind == ListKind::Tools {
-        Filtered::Tools
-    } else {
-        Filtered::Prompts
     }
 }
 

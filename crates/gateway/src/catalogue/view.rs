@@ -14,7 +14,7 @@ use super::pages::{self, Pages};
 use super::shown::{Collision, Shown};
 use super::snapshot::{Entry, InvalidEntry, Part, Snapshot, UnknownName, UnreadableEntry, find_in};
 use crate::merge::{self, Contribution, Except, Merged};
-use crate::topology::{BackendId, Filtered, View};
+use crate::topology::{BackendId, View};
 use crate::uri_places as places;
 
 /// A merged list as one endpoint shows it.
@@ -119,11 +119,7 @@ fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
         entry.backend,
         entry.original.as_ref().and_then(Json::as_str),
     );
-    let filtered = match kind {
-        ListKind::Tools => Filtered::Tools,
-        ListKind::Prompts => Filtered::Prompts,
-        ListKind::Resources | ListKind::ResourceTemplates | ListKind::Skills => Filtered::Resources,
-    };
+    let filtered = kind.change();
     if !view.filters(filtered) {
         return true;
     }

@@ -206,7 +206,7 @@ impl ListWatcher {
     }
 
     fn add_pending(&self, part: Part, told: Option<(Option<SessionKey>, Instant)>) {
-        self.with_pending(|pending| pending.entry(part).or_default().extend(told));
+        self.pending.lock().entry(part).or_default().extend(told);
         self.woken.notify_one();
     }
 
@@ -225,12 +225,14 @@ impl ListWatcher {
                     self.woken.notify_one();
                 }
                 () = self.woken.notified() => {
-                    let waits = self.with_pending(|pending| pending.keys().any(|part| !busy.contains(part)));
+                    let waits = self.pending.lock().keys().any(|part| !busy.contains(part));
                     settled = settled.or_else(|| waits.then(|| Instant::now() + settle_time()));
                 }
                 () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
                     settled = None;
-                    for (part, told) in self.take_pending(&busy) {
+                    let due = |part: &Part, _: &mut Told| !busy.contains(part);
+                    let due: Vec<_> = self.pending.lock().extract_if(due).collect();
+                    for (part, told) in due {
                         busy.insert(part);
                         reading.push(self.update(part, told));
                     }
@@ -396,14 +398,6 @@ impl ListWatcher {
         unsure
             .changes()
             .for_each(|change| self.read_again(change, backend));
-    }
-
-    fn take_pending(&self, busy: &HashSet<Part>) -> Vec<(Part, Told)> {
-        self.with_pending(|pending| pending.extract_if(|part, _| !busy.contains(part)).collect())
-    }
-
-    fn with_pending<T>(&self, f: impl FnOnce(&mut HashMap<Part, Told>) -> T) -> T {
-        f(&mut self.pending.lock())
     }
 }
 

@@ -9,7 +9,7 @@ use fanlight_canonical::{DEFAULT_PATH, Endpoint};
 use fanlight_protocol::Json;
 use foldhash::fast::RandomState;
 
-use super::Member;
+use super::{Filtered, Member};
 
 /// One endpoint.
 #[derive(Clone)]
@@ -61,27 +61,6 @@ pub struct LeanRules {
     pub groups: Vec<(String, ItemFilter)>,
 }
 
-/// The kinds of entries that endpoints filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Filtered {
-    Tools,
-    Prompts,
-    Resources,
-}
-
-impl Filtered {
-    pub(crate) const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
-
-    /// The capability of servers with such entries.
-    pub(crate) fn capability(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-        }
-    }
-}
-
 /// The endpoints of a topology.
 pub(crate) struct Endpoints {
     /// The rules of all endpoints. The last element has no path and shows nothing.
@@ -101,7 +80,7 @@ pub(crate) struct Rules {
     pub(super) lean: Option<LeanRules>,
     pub(super) results: Option<ResultRules>,
     /// Each call asks for it.
-    has_filters: bool,
+    pub(super) has_filters: bool,
 }
 
 impl Endpoints {
@@ -259,7 +238,7 @@ impl Rules {
 
     /// Whether the endpoint lists all entries of all servers.
     pub(super) fn shows_all_entries(&self) -> bool {
-        self.backends.is_none() && !self.has_filters() && self.lean.is_none()
+        self.backends.is_none() && !self.has_filters && self.lean.is_none()
     }
 
     pub(super) fn shows_backend(&self, position: usize) -> bool {
@@ -274,9 +253,5 @@ impl Rules {
             Filtered::Prompts => self.prompts.as_ref(),
             Filtered::Resources => self.resources.as_ref(),
         }
-    }
-
-    pub(super) fn has_filters(&self) -> bool {
-        self.has_filters
     }
 }

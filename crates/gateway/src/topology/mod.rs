@@ -30,8 +30,10 @@ use tokio::sync::Notify;
 
 use crate::list_kind::{ListKind, ListStore};
 
+pub(crate) use endpoint::Endpoints;
 pub use endpoint::{EndpointEntry, LeanRules, ResultRules};
-pub(crate) use endpoint::{Endpoints, Filtered};
+/// The kinds of entries that endpoints filter: those whose lists announce changes.
+pub(crate) use fanlight_protocol::subscription::Change as Filtered;
 pub use naming::{NamedServer, Naming, NamingPolicy, namings};
 pub(crate) use reader::Reader;
 pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};
@@ -197,14 +199,11 @@ impl Topology {
 
     /// Whether the same canaries serve the same clients in both.
     pub(crate) fn has_canaries_of(&self, other: &Self) -> bool {
-        let is_same = |backend: &Member| match (
-            &backend.canary,
-            other.get(backend.id).map(|other| &other.canary),
-        ) {
-            (Some(canary), Some(Some(other))) => canary.is_same(other),
-            (canary, other) => canary.is_none() && other.is_none_or(Option::is_none),
-        };
-        self.backends.iter().all(is_same)
+        fn canary(topology: &Topology, backend: BackendId) -> Option<&Canary> {
+            topology.get(backend)?.canary.as_ref()
+        }
+        self.ids()
+            .all(|backend| canary(self, backend) == canary(other, backend))
     }
 
     /// The number of the topology; a later one has a greater number.
@@ -312,7 +311,8 @@ impl Member {
 
     /// The canary that serves this caller instead.
     pub(crate) fn canary_of(&self, caller: &Caller) -> Option<&Canary> {
-        self.canary.as_ref().filter(|canary| canary.takes(caller))
+        let canary = self.canary.as_ref();
+        canary.filter(|canary| canary.rule.takes(caller))
     }
 
     /// The version of the server whose lists `reader` sees. It has to be given, because a reading
@@ -463,14 +463,9 @@ pub struct Canary {
     pub rule: Arc<CanaryRule>,
 }
 
-impl Canary {
-    /// Whether the canary serves this caller.
-    pub(crate) fn takes(&self, caller: &Caller) -> bool {
-        self.rule.takes(caller)
-    }
-
-    /// Whether both are the same server for the same clients.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+/// Canaries are equal if they are the same server for the same clients.
+impl PartialEq for Canary {
+    fn eq(&self, other: &Self) -> bool {
         self.id == other.id && self.rule == other.rule
     }
 }

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use fanlight_canonical::rights::{is_plain, matches, uri_forms};
+use fanlight_canonical::rights::{ItemFilter, is_plain, matches, uri_forms};
 use fanlight_canonical::{
     AmbiguousArguments, BackendError, Call, CallContext, Endpoint, Pending, PolicyAction,
     PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights, Verdict,
@@ -12,8 +12,8 @@ use fanlight_canonical::{
 use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
 
-use super::endpoint::{Filtered, LeanRules, ResultRules, Rules};
-use super::{BackendId, ListLimits, Member, Reader, Topology};
+use super::endpoint::{LeanRules, ResultRules, Rules};
+use super::{BackendId, Filtered, ListLimits, Member, Reader, Topology};
 use crate::fault;
 
 /// A topology as one endpoint shows it.
@@ -64,14 +64,9 @@ impl View {
     /// The view of `endpoint` with the common lists and without a policy. Shows nothing if the
     /// endpoint does not exist.
     pub(crate) fn for_endpoint(topology: Arc<Topology>, endpoint: &Endpoint) -> Self {
-        let rules = topology.endpoints.position(endpoint);
         Self {
-            topology,
-            rules,
-            reader: None,
-            rights: None,
-            all_rights: None,
-            may_be_lean: false,
+            rules: topology.endpoints.position(endpoint),
+            ..Self::everything(&topology)
         }
     }
 
@@ -164,11 +159,10 @@ impl View {
     /// The view of a client that may declare a name for which lists are not lean.
     fn lean_for(mut self, client: &CallContext) -> Self {
         if let Some(rules) = self.lean_rules().filter(|rules| !rules.except.is_empty()) {
-            let name = client
-                .client_info
-                .as_ref()
-                .and_then(|info| info.peek("name"));
-            let name = name.and_then(|name| name.as_str()).unwrap_or_default();
+            let info = client.client_info.as_ref();
+            let name = info
+                .and_then(|info| info.text_at("name"))
+                .unwrap_or_default();
             self.may_be_lean = !rules.except.iter().any(|pattern| matches(pattern, &name));
         }
         self
@@ -272,14 +266,14 @@ impl View {
 
     /// Whether entries of visible servers are hidden.
     pub(crate) fn has_filters(&self) -> bool {
-        self.rights.is_some() || self.rules().is_some_and(Rules::has_filters)
+        self.rights.is_some() || self.has_filter_rules()
     }
 
     /// Whether everything of a server passes, also what Fanlight does not know: such a method or
     /// notification could name anything.
     pub(crate) fn passes_all_of(&self, backend: BackendId) -> bool {
         let is_whole = |rights: &Arc<dyn Rights>| rights.is_whole(self.topology.name(backend));
-        !self.rules().is_some_and(Rules::has_filters) && self.rights.as_ref().is_none_or(is_whole)
+        !self.has_filter_rules() && self.rights.as_ref().is_none_or(is_whole)
     }
 
     /// Whether a server may get this method or notification, which Fanlight does not know. No filter
@@ -289,25 +283,29 @@ impl View {
             rights.judge_sending(backend.name(), method).outcome == PolicyOutcome::Allowed
         };
         !backend.has_listed_tools_only
-            && !self.rules().is_some_and(Rules::has_filters)
+            && !self.has_filter_rules()
             && self.rights.as_ref().is_none_or(is_sent)
     }
 
     /// Whether entries of this kind are hidden.
     pub(crate) fn filters(&self, kind: Filtered) -> bool {
-        self.rights.is_some() || self.filters_by_rules(kind)
+        self.rights.is_some() || self.filter(kind).is_some()
     }
 
-    /// Whether the endpoint itself hides entries of this kind.
-    fn filters_by_rules(&self, kind: Filtered) -> bool {
-        self.rules()
-            .is_some_and(|rules| rules.filter(kind).is_some())
+    /// Whether the endpoint itself hides entries.
+    fn has_filter_rules(&self) -> bool {
+        self.rules().is_some_and(|rules| rules.has_filters)
+    }
+
+    /// The endpoint's own filter of entries of this kind.
+    fn filter(&self, kind: Filtered) -> Option<&ItemFilter> {
+        self.rules()?.filter(kind)
     }
 
     /// Whether no entry of this kind is visible.
     pub(crate) fn shows_none(&self, kind: Filtered) -> bool {
-        let filter = self.rules().and_then(|rules| rules.filter(kind));
-        filter.is_some_and(|filter| filter.permits_nothing())
+        self.filter(kind)
+            .is_some_and(|filter| filter.permits_nothing())
     }
 
     /// Whether the tool or prompt that `backend` calls `original`, with this definition, is
@@ -319,7 +317,7 @@ impl View {
         original: &str,
         definition: Option<&Json>,
     ) -> bool {
-        let filter = self.rules().and_then(|rules| rules.filter(kind));
+        let filter = self.filter(kind);
         let server = self.topology.name(backend);
         let signs_in = self.rights.is_some()
             && kind == Filtered::Tools
@@ -350,9 +348,7 @@ impl View {
     pub(crate) fn permits_skill(&self, backend: BackendId, uri: &str) -> bool {
         let skill = PolicyItem {
             kind: PolicyKind::Skill,
-            server: self.topology.name(backend),
-            name: uri.into(),
-            definition: None,
+            ..self.resource(backend, uri)
         };
         self.permits_uri(backend, uri) && self.may_use(&skill)
     }
@@ -423,10 +419,7 @@ impl View {
     }
 
     fn is_shown_uri(&self, backend: BackendId, uri: &str) -> bool {
-        let Some(filter) = self
-            .rules()
-            .and_then(|rules| rules.filter(Filtered::Resources))
-        else {
+        let Some(filter) = self.filter(Filtered::Resources) else {
             return true;
         };
         let server = self.topology.name(backend);
@@ -466,7 +459,7 @@ impl View {
             let verdict = self.verdict(action, &item, None);
             verdict.is_none_or(|verdict| verdict.is_ok_and(|it| !it.outcome.is_denial()))
         };
-        !self.filters_by_rules(Filtered::Resources)
+        self.filter(Filtered::Resources).is_none()
             && self.permits_unlisted_uri(backend, uri)
             && self.may_use(&item)
             && is_permitted()

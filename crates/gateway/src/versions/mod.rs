@@ -57,13 +57,7 @@ pub struct Versions {
 impl VersionSettings {
     /// Whether these are the same servers with the same shares.
     fn is_same(&self, other: &Self) -> bool {
-        let canary = |settings: &Self| {
-            settings
-                .canary
-                .as_ref()
-                .map(|canary| (canary.id, Arc::clone(&canary.rule)))
-        };
-        self.id == other.id && canary(self) == canary(other) && self.mirror == other.mirror
+        self.id == other.id && self.canary == other.canary && self.mirror == other.mirror
     }
 }
 
