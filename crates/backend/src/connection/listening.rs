@@ -194,7 +194,7 @@ impl Connection {
     }
 
     pub(crate) fn process(&self) -> ProcessNumber {
-        self.context.outlet.process()
+        self.context.outlet.process
     }
 
     /// Reports that the resources of all demand up to `generation` are subscribed.

@@ -36,7 +36,7 @@ use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::Dialect;
 use crate::request::{Reply, TransportContext, span_outcome};
-use crate::settings::{RetryDelays, list_bytes, list_pages};
+use crate::settings::{RetryDelays, list_bytes};
 use crate::transport::Transport;
 use crate::transport::http::{MAX_REDIRECTS, too_many_redirects};
 use listening::{OutsideStream, SubscribedResources};
@@ -223,8 +223,10 @@ impl Connection {
                 None => None,
             };
             if let Some(resources) = &self.resources {
-                Box::pin(resources.reach(self.context.outlet.generation(), SUBSCRIBE_ON_CALL))
-                    .await;
+                Box::pin(
+                    resources.reach(self.context.outlet.registry.generation(), SUBSCRIBE_ON_CALL),
+                )
+                .await;
             }
             if let Some(level) = self.log_level_to_raise(call) {
                 Box::pin(self.raise_log_level(level, &call.context.trace)).await;
@@ -460,16 +462,6 @@ impl Connection {
     pub(crate) async fn close_when_idle(&self) {
         self.usage.ended().await;
         self.close().await;
-    }
-
-    /// The maximum size of a list in bytes.
-    pub(crate) fn largest_list(&self) -> usize {
-        list_bytes()
-    }
-
-    /// The maximum number of pages of a list.
-    pub(crate) fn most_pages(&self) -> usize {
-        list_pages()
     }
 
     /// The pauses between attempts to open a stream.

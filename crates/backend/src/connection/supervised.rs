@@ -79,6 +79,11 @@ impl SupervisedConnection {
         InUse(Arc::clone(self))
     }
 
+    /// The connection, if there is one.
+    pub(crate) fn connection(&self) -> Option<Arc<Connection>> {
+        self.state.borrow().verdict()?.ok()
+    }
+
     pub(crate) fn peer(&self) -> &Peer {
         &self.peer
     }

@@ -28,8 +28,11 @@ impl Connection {
         if self.tasks != Some(TaskDialect::Requested) {
             return None;
         }
-        let (tasks, caller) = (self.context.outlet.task_progress(), &call.context.caller);
-        let sent_as = |token| (self.context.outlet.process(), token);
+        let (tasks, caller) = (
+            &self.context.outlet.registry.task_progress,
+            &call.context.caller,
+        );
+        let sent_as = |token| (self.context.outlet.process, token);
         match call.method {
             Method::CallTool if call.context.wants_progress => {
                 call.params.as_ref()?.peek("task")?;
@@ -70,7 +73,8 @@ impl Connection {
             TaskRequest::Awaits { task, .. } if !response.is_error() => {
                 self.context
                     .outlet
-                    .task_progress()
+                    .registry
+                    .task_progress
                     .ended(&call.context.caller, &task);
             }
             TaskRequest::Awaits { .. } => {}

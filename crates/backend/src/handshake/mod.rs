@@ -58,6 +58,14 @@ pub(crate) struct Known {
     pub(crate) sse: bool,
 }
 
+impl Known {
+    /// A legacy server over any transport but HTTP+SSE.
+    pub(crate) const LEGACY: Self = Self {
+        era: Era::Legacy,
+        sse: false,
+    };
+}
+
 /// The outcome of a handshake.
 pub(crate) struct Agreed {
     pub(crate) transport: Transport,

@@ -58,8 +58,6 @@ pub(super) struct Instance {
     /// The configured transport.
     transport: &'static str,
     pub(super) pool: Arc<SessionPool>,
-    /// Set for a server over HTTP.
-    endpoint: Option<Arc<HttpEndpoint>>,
     calls: Arc<Dispatcher>,
     pub(super) tasks: Arc<TaskTranslation>,
     _end: DropGuard,
@@ -234,10 +232,6 @@ impl Instance {
                 Target::Unusable(incomplete(why)),
             ),
         };
-        let endpoint = match &target {
-            Target::Http(endpoint) => Some(Arc::clone(endpoint)),
-            Target::Stdio(_) | Target::Unusable(_) => None,
-        };
         let connect = ConnectSettings {
             context: Arc::new(context),
             target,
@@ -272,7 +266,6 @@ impl Instance {
             is_leaving: AtomicBool::new(false),
             transport,
             pool,
-            endpoint,
             calls,
             tasks: translation,
             _end: end.drop_guard(),
@@ -282,7 +275,8 @@ impl Instance {
     /// Sends the headers in `settings` from the next message on. The settings must be of the same
     /// server ([`BackendSettings::is_same_server`]); secrets in them may have been rotated.
     pub(super) fn use_credentials(&self, settings: &BackendSettings) {
-        let Some((endpoint, headers)) = self.endpoint.as_ref().zip(settings.transport.headers())
+        let (Target::Http(endpoint), Some(headers)) =
+            (&self.pool.settings.target, settings.transport.headers())
         else {
             return;
         };
@@ -290,7 +284,7 @@ impl Instance {
             tracing::warn!(backend = &*self.name, reason, "headers not replaced");
         }
         // The server may have refused the former ones.
-        let _ = self.pool.base_connection().resting_description();
+        let _ = self.pool.base.resting_description();
     }
 
     /// Sends a request to one of several endpoints, and learns from the outcome. It was sent
@@ -347,14 +341,7 @@ impl Instance {
             .as_ref()
             .and_then(|params| params.find_distinct(&["name"]).ok().zip(Some(params)));
         let name = name.and_then(|([at], params)| params.slice(at?).as_str().map(Cow::into_owned));
-        let Some((Ok(base), name)) = self
-            .pool
-            .base_connection()
-            .state
-            .borrow()
-            .verdict()
-            .zip(name)
-        else {
+        let Some((base, name)) = self.pool.base.connection().zip(name) else {
             return false;
         };
         !self.tasks.concerns(call) && base.is_repeatable(&name, oldest).await
@@ -367,7 +354,7 @@ impl Instance {
         (reads
             || self
                 .pool
-                .base_connection()
+                .base
                 .ready(self.calls.timeouts.connect)
                 .await
                 .is_ok())
@@ -376,7 +363,7 @@ impl Instance {
 
     /// Whether a call could be sent now.
     pub(super) fn readiness(&self) -> Readiness {
-        match &self.pool.base_connection().state.borrow().phase {
+        match &self.pool.base.state.borrow().phase {
             Phase::Ready(connection) if !connection.is_lost() => {
                 match self.pool.health().trial_is_due() {
                     None => Readiness::Ready,
@@ -393,15 +380,12 @@ impl Instance {
 
     /// Whether there is a connection; calls may still get no answer.
     pub(super) fn is_connected(&self) -> bool {
-        matches!(
-            self.pool.base_connection().state.borrow().verdict(),
-            Some(Ok(_))
-        )
+        self.pool.base.connection().is_some()
     }
 
     /// Observes changes of the connection state.
     pub(super) fn state(&self) -> watch::Receiver<State> {
-        self.pool.base_connection().state.clone()
+        self.pool.base.state.clone()
     }
 
     /// Forwards a notification of a client.
@@ -439,7 +423,7 @@ impl Instance {
 
     /// The state of its own connection.
     pub(super) fn status(&self) -> BackendStatus {
-        let state = self.pool.base_connection().state.borrow();
+        let state = self.pool.base.state.borrow();
         let attempt = match &state.phase {
             Phase::Connecting { attempt, .. } => Some(attempt),
             _ => None,
@@ -455,7 +439,8 @@ impl Instance {
                 _ => self.transport,
             },
             attempted: state.attempted || is_slow,
-            starting: attempt.map(|attempt| attempt.starting(self.pool.process_log())),
+            starting: attempt
+                .map(|attempt| attempt.starting(&self.pool.settings.context.process_log)),
             failure: match &state.phase {
                 Phase::Connecting { after: error, .. } => error.clone(),
                 Phase::Down { error, .. } => Some(error.clone()),

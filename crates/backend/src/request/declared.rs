@@ -7,6 +7,7 @@ use bytes::Bytes;
 use fanlight_protocol::capability::{self, MissingCapability};
 use fanlight_protocol::{Json, Method, Revision};
 
+use crate::settings::CLIENT_DESCRIPTION;
 use fanlight_canonical::CallContext;
 
 /// The capabilities and client information in `initialize`.
@@ -43,14 +44,13 @@ impl Declared {
 
     /// Declares the capabilities for reading lists, but refuses all server requests, since no
     /// client is behind the request.
-    pub(crate) fn by_gateway(context: &CallContext, largest: usize) -> Self {
+    pub(crate) fn by_gateway(context: &CallContext) -> Self {
         // This set stands for all capabilities. The modern era's set lacks tasks, which are an
         // extension there.
         if context.capabilities.as_text() == capability::ALL_OF_MODERN {
             return Self::for_lists();
         }
-        let declared =
-            fits(&context.capabilities, largest).then(|| context.capabilities.detached());
+        let declared = fits(&context.capabilities).then(|| context.capabilities.detached());
         Self {
             declared,
             ..Self::empty()
@@ -58,9 +58,9 @@ impl Declared {
     }
 
     /// Declares the exact bytes of a client's capabilities and, if `named`, of its information.
-    /// They are kept as long as the connection, so anything above `largest` bytes is left out.
-    pub(crate) fn from_client(context: &CallContext, named: bool, largest: usize) -> Self {
-        let kept = |value: &Json| fits(value, largest).then(|| value.detached());
+    /// They are kept as long as the connection, so anything above [`CLIENT_DESCRIPTION`] bytes is left out.
+    pub(crate) fn from_client(context: &CallContext, named: bool) -> Self {
+        let kept = |value: &Json| fits(value).then(|| value.detached());
         let capabilities = kept(&context.capabilities).unwrap_or_else(Json::empty_object);
         Self {
             capabilities,
@@ -74,15 +74,15 @@ impl Declared {
     }
 
     /// Whether [`Declared::from_client`] lets a server send requests to this client.
-    pub(crate) fn lets_ask(context: &CallContext, largest: usize) -> bool {
-        fits(&context.capabilities, largest) && capability::can_be_asked(&context.capabilities)
+    pub(crate) fn lets_ask(context: &CallContext) -> bool {
+        fits(&context.capabilities) && capability::can_be_asked(&context.capabilities)
     }
 
     /// The text of a client's capabilities, if it has any. Clients without a session share a
     /// connection by this key.
-    pub(crate) fn key(context: &CallContext, largest: usize) -> Option<Bytes> {
+    pub(crate) fn key(context: &CallContext) -> Option<Bytes> {
         let capabilities = &context.capabilities;
-        let any = fits(capabilities, largest) && capabilities.has_members();
+        let any = fits(capabilities) && capabilities.has_members();
         any.then(|| Bytes::copy_from_slice(capabilities.bytes()))
     }
 
@@ -126,8 +126,8 @@ impl Declared {
     }
 }
 
-fn fits(value: &Json, largest: usize) -> bool {
-    value.is_object() && value.bytes().len() <= largest
+fn fits(value: &Json) -> bool {
+    value.is_object() && value.bytes().len() <= CLIENT_DESCRIPTION
 }
 
 #[cfg(test)]
@@ -136,14 +136,12 @@ mod tests {
 
     use super::*;
 
-    const LARGEST: usize = 1000;
-
     #[test]
     fn bytes_are_kept_unless_there_are_too_many() {
         let mut context = (*CallContext::internal()).clone();
         context.capabilities = Json::literal(r#"{ "roots" : {"x":1.0} }"#);
         context.client_info = Some(Json::literal(r#"{"name":"\u0041"}"#));
-        let declared = Declared::from_client(&context, true, LARGEST);
+        let declared = Declared::from_client(&context, true);
         assert_eq!(
             declared.capabilities().as_text(),
             r#"{ "roots" : {"x":1.0} }"#
@@ -153,27 +151,28 @@ mod tests {
             Some(r#"{"name":"\u0041"}"#)
         );
         assert!(
-            Declared::from_client(&context, false, LARGEST)
+            Declared::from_client(&context, false)
                 .client_info()
                 .is_none()
         );
-        let large = format!(r#"{{"roots":{{"x":"{}"}}}}"#, "x".repeat(LARGEST));
+        let large = format!(
+            r#"{{"roots":{{"x":"{}"}}}}"#,
+            "x".repeat(CLIENT_DESCRIPTION)
+        );
         context.capabilities = Json::parse(large.into(), 8).unwrap();
-        assert!(Declared::from_client(&context, false, LARGEST).is_empty());
-        assert_eq!(Declared::key(&context, LARGEST), None);
+        assert!(Declared::from_client(&context, false).is_empty());
+        assert_eq!(Declared::key(&context), None);
     }
 
     #[test]
     fn gateway_that_declares_everything_declares_what_only_legacy_servers_know() {
         let everything = CallContext::for_lists(&Parent::default());
-        let declared = Declared::by_gateway(&everything, LARGEST);
+        let declared = Declared::by_gateway(&everything);
         assert!(declared.capabilities().get("tasks").is_some() && !declared.can_be_asked());
         let some =
             CallContext::for_lists_with(Json::literal(r#"{"roots":{}}"#), &Parent::default());
         assert_eq!(
-            Declared::by_gateway(&some, LARGEST)
-                .capabilities()
-                .as_text(),
+            Declared::by_gateway(&some).capabilities().as_text(),
             r#"{"roots":{}}"#
         );
     }

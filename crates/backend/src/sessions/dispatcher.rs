@@ -346,7 +346,7 @@ impl Dispatcher {
         progress: &CallProgress,
     ) -> Result<Permit, BackendError> {
         let permit = self.permit(client).await?;
-        if self.pool.has_ended() {
+        if self.shutdown.is_cancelled() {
             return Err(BackendError::ShuttingDown);
         }
         if progress.deadline.is_over() {

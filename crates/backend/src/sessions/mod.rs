@@ -42,7 +42,6 @@ use crate::connection::{Connection, Loss};
 use crate::handshake::Known;
 use crate::health::Health;
 use crate::listening::{self, Listeners, ListeningWorker};
-use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::settings::{
@@ -66,13 +65,15 @@ use turns::{Place, Turns, WakeOnDrop};
 pub(crate) const CROWDED: u32 = 10;
 
 pub(crate) struct SessionPool {
-    settings: Arc<ConnectSettings>,
+    pub(crate) settings: Arc<ConnectSettings>,
     policy: SessionPolicy,
     /// Whether the base connection declares more than clients without capabilities have.
     catalogue: bool,
-    registry: Arc<SubscriptionRegistry>,
+    /// The server's listeners.
+    pub(crate) registry: Arc<SubscriptionRegistry>,
     listeners: Listeners,
-    base: Arc<SupervisedConnection>,
+    /// The connection that Fanlight itself uses.
+    pub(crate) base: Arc<SupervisedConnection>,
     /// Whether a modern server serves the legacy era, too.
     legacy_era: Finding<LegacyEra>,
     /// Whether client sessions may share a process.
@@ -179,11 +180,6 @@ impl SessionPool {
         })
     }
 
-    /// Whether the server's connections have been ended.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.settings.shutdown.is_cancelled()
-    }
-
     /// The server's health.
     pub(crate) fn health(&self) -> &Health {
         &self.settings.context.health
@@ -245,21 +241,6 @@ impl SessionPool {
             .map_or(connect, |_| start_total().max(start))
     }
 
-    /// The server's listeners.
-    pub(crate) fn registry(&self) -> &SubscriptionRegistry {
-        &self.registry
-    }
-
-    /// Output of its processes other than messages.
-    pub(crate) fn process_log(&self) -> &Arc<ProcessLog> {
-        &self.settings.context.process_log
-    }
-
-    /// The connection that Fanlight itself uses.
-    pub(crate) fn base_connection(&self) -> &SupervisedConnection {
-        &self.base
-    }
-
     /// The reason why there is no connection for a client and will be none soon.
     pub(crate) fn down_reason(&self, client: &CallContext) -> Option<BackendError> {
         // An unresponsive server does not respond on other connections either. Background checks
@@ -285,14 +266,13 @@ impl SessionPool {
 
     /// The connection for a client's request, if it is ready.
     pub(crate) fn lease_at_once(self: &Arc<Self>, client: &CallContext) -> Option<Lease> {
-        let ready = |supervised: &SupervisedConnection| supervised.state.borrow().verdict()?.ok();
         match self.own_connection(client) {
             Some(supervised) => {
-                let connection = ready(&supervised)?;
+                let connection = supervised.connection()?;
                 Some(self.own_lease(client, connection, supervised))
             }
             None => {
-                let connection = ready(&self.base)?;
+                let connection = self.base.connection()?;
                 let is_own = self.has_own_connection(client, &connection);
                 (!is_own).then(|| Lease::of_base(connection))
             }
@@ -304,7 +284,7 @@ impl SessionPool {
         let supervised = self
             .own_connection(client)
             .filter(|_| client.session().is_some() && !self.shares_process(client))?;
-        let connection = supervised.state.borrow().verdict()?.ok()?;
+        let connection = supervised.connection()?;
         Some(self.own_lease(client, connection, supervised))
     }
 
@@ -389,11 +369,6 @@ impl SessionPool {
         Ok(timeout(self.settings.timeouts.connect, answered)
             .await
             .unwrap_or_default())
-    }
-
-    /// Starts the process that serves lists, if it rests.
-    pub(crate) fn wake(&self) {
-        self.base.wake();
     }
 
     /// Whether any client has a connection of its own.
@@ -492,17 +467,14 @@ impl SessionPool {
     /// The connection that determines what a client can be sent, if it is ready: the client's own
     /// or the base one.
     pub(crate) fn current(&self, client: &CallContext) -> Option<Arc<Connection>> {
-        let ready = |supervised: &SupervisedConnection| supervised.state.borrow().verdict()?.ok();
-        let base = ready(&self.base);
+        let base = self.base.connection();
         // A server's two eras may have different capabilities.
         if client.session().is_some()
             && base
                 .as_ref()
                 .is_none_or(|base| self.is_second_era(client, base))
         {
-            return self
-                .own_connection(client)
-                .and_then(|supervised| ready(&supervised));
+            return self.own_connection(client)?.connection();
         }
         base
     }
@@ -606,8 +578,7 @@ impl SessionPool {
             && self.settings.choice == EraChoice::Auto
             && self.policy != SessionPolicy::Shared
             && self.serves() != Serves::One
-            && (matches!(self.settings.target, Target::Http(_))
-                || Declared::lets_ask(client, self.largest_description()))
+            && (matches!(self.settings.target, Target::Http(_)) || Declared::lets_ask(client))
             && !matches!(self.legacy_era.find(Some(base)), Some(LegacyEra::NotServed))
     }
 
@@ -620,7 +591,7 @@ impl SessionPool {
                 .borrow()
                 .revision
                 .is_none_or(|revision| !revision.has_sessions)
-            && Declared::lets_ask(client, self.largest_description())
+            && Declared::lets_ask(client)
     }
 
     /// Learns whether the server serves the legacy era, from an attempt to open a client's own
@@ -703,19 +674,18 @@ impl SessionPool {
         if self.has_one_for_each_request(client) {
             return Some(Owner::Request(caller.clone()));
         }
-        let largest = self.largest_description();
         let told = self.forwarded_headers(client);
         let is_nobody = *principal == Principal::anonymous() && told.is_empty();
         let shares_base = !self.catalogue && (is_own || is_nobody);
         let none = || (!shares_base).then(|| Bytes::from_static(b"{}"));
-        let mut capabilities = Declared::key(client, largest).or_else(none)?;
+        let mut capabilities = Declared::key(client).or_else(none)?;
         if !told.is_empty() {
             capabilities = [&*capabilities, told.as_bytes()].concat().into();
         }
         Some(match caller.client() {
-            Some(told) if told == SameClient::Connection || Declared::lets_ask(client, largest) => {
+            Some(told) if told == SameClient::Connection || Declared::lets_ask(client) => {
                 let info = client.client_info.as_ref().map(Json::bytes);
-                let info = info.filter(|info| info.len() <= largest);
+                let info = info.filter(|info| info.len() <= CLIENT_DESCRIPTION);
                 let declared = [&*capabilities, info.map_or(&[], Bytes::as_ref)].concat();
                 Owner::Client(caller.holder().clone(), told, declared.into())
             }
@@ -746,7 +716,7 @@ impl SessionPool {
             && client.caller.client().is_none()
             && !client.caller.is_gateway()
             && self.policy != SessionPolicy::Shared
-            && Declared::lets_ask(client, self.largest_description())
+            && Declared::lets_ask(client)
     }
 
     /// Continues the session at the server that another process opened for a client's session, if
@@ -757,10 +727,7 @@ impl SessionPool {
         }
         let revision = self.base.state.borrow().revision;
         let for_client = ForClient {
-            known: Known {
-                era: Era::Legacy,
-                sse: false,
-            },
+            known: Known::LEGACY,
             reprobed: false,
             is_second_era: revision.is_some_and(|revision| !revision.has_sessions),
             is_proven: self
@@ -801,10 +768,7 @@ impl SessionPool {
     ) -> Result<InUse, BackendError> {
         let is_second_era = !base.revision().has_sessions;
         let known = if is_second_era {
-            Known {
-                era: Era::Legacy,
-                sse: false,
-            }
+            Known::LEGACY
         } else {
             base.facts()
         };
@@ -861,9 +825,9 @@ impl SessionPool {
             &client.peer,
         )?;
         let declared = if client.caller.is_gateway() {
-            Declared::by_gateway(client, self.largest_description())
+            Declared::by_gateway(client)
         } else {
-            Declared::from_client(client, is_named, self.largest_description())
+            Declared::from_client(client, is_named)
         };
         let first = State {
             phase: first_phase(true),
@@ -881,11 +845,6 @@ impl SessionPool {
         let taken = supervised.take();
         connections.insert(owner, supervised);
         Ok(taken)
-    }
-
-    /// The size limit of a client's capabilities and of its information, in bytes.
-    fn largest_description(&self) -> usize {
-        CLIENT_DESCRIPTION
     }
 
     /// Ends connections that have been unused for too long. If connections are `short`, ends the

@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::connection::supervisor::Phase;
 use crate::log::excerpt;
 use crate::request::declared::Declared;
-use crate::settings::SessionPolicy;
+use crate::settings::{SessionPolicy, list_bytes, list_pages};
 
 /// Capabilities that do not depend on a session.
 const STATELESS: [&str; 4] = ["tools", "prompts", "resources", "completions"];
@@ -45,7 +45,7 @@ impl SessionPool {
             && has_sessions
             && client.session().is_some()
             && self.settings.process().is_some()
-            && !Declared::lets_ask(client, self.largest_description())
+            && !Declared::lets_ask(client)
     }
 
     /// Whether a client with a session shares a process with others of its principal. False until
@@ -107,8 +107,8 @@ async fn judge(connection: &Connection) -> Result<(), String> {
     {
         return Ok(());
     }
-    let (mut cursor, mut left): (Option<Json>, _) = (None, connection.largest_list());
-    for _ in 0..connection.most_pages() {
+    let (mut cursor, mut left): (Option<Json>, _) = (None, list_bytes());
+    for _ in 0..list_pages() {
         let params = cursor
             .as_ref()
             .map(|cursor| ObjectBuilder::new().member("cursor", cursor).finish());

@@ -401,17 +401,6 @@ impl SubscriptionRegistry {
         }
     }
 
-    /// Delivers an update that a process of `principal`'s clients without a session has announced.
-    pub(crate) fn deliver_update_of(
-        &self,
-        process: ProcessNumber,
-        principal: &Principal,
-        mut notification: Notification,
-    ) {
-        notification.text = notification.text.detached();
-        self.deliver_jointly(process, principal, &notification);
-    }
-
     /// Delivers an update to `principal`'s listeners once the other processes have announced it, or
     /// after a moment.
     fn deliver_jointly(

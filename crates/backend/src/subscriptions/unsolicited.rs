@@ -8,7 +8,7 @@ use fanlight_protocol::{Json, Method, Notification, Request};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Origin, ProcessNumber, SubscriptionRegistry, TaskProgress};
+use super::{Origin, ProcessNumber, SubscriptionRegistry};
 
 /// The number of server requests and cancellations that may wait. Another limit applies to the open
 /// requests of a client.
@@ -25,9 +25,10 @@ pub(crate) enum UnsolicitedRequest {
 /// Receives the messages that the server of one connection sends outside of calls.
 #[derive(Clone)]
 pub(crate) struct UnsolicitedSender {
-    registry: Arc<SubscriptionRegistry>,
+    pub(crate) registry: Arc<SubscriptionRegistry>,
     origin: Origin,
-    process: ProcessNumber,
+    /// The number of its process or HTTP connection.
+    pub(crate) process: ProcessNumber,
     requests: Arc<RequestQueue>,
 }
 
@@ -70,8 +71,12 @@ impl UnsolicitedSender {
                     .deliver_progress(self.process, notification, None);
             }
             (Method::ResourceUpdated, Origin::Pooled(principal) | Origin::Request(principal)) => {
+                let notification = Notification {
+                    text: notification.text.detached(),
+                    ..notification
+                };
                 self.registry
-                    .deliver_update_of(self.process, principal, notification);
+                    .deliver_jointly(self.process, principal, &notification);
             }
             _ => self.registry.deliver(&self.origin, notification, None),
         }
@@ -87,11 +92,6 @@ impl UnsolicitedSender {
     ) {
         self.registry
             .deliver_progress(self.process, notification, Some((receiver, messages)));
-    }
-
-    /// The number of its process or HTTP connection.
-    pub(crate) fn process(&self) -> ProcessNumber {
-        self.process
     }
 
     /// The owner of its connection, for operators.
@@ -127,16 +127,6 @@ impl UnsolicitedSender {
     pub(crate) fn is_of_listener(&self) -> bool {
         let session = self.origin.session();
         session.is_some_and(|session| self.registry.is_listening(session))
-    }
-
-    /// The generation of the demand, which grows with every change of it.
-    pub(crate) fn generation(&self) -> u64 {
-        self.registry.generation()
-    }
-
-    /// The tasks whose progress clients want.
-    pub(crate) fn task_progress(&self) -> &TaskProgress {
-        &self.registry.task_progress
     }
 
     /// Delivers a message from a call's stream that also concerns other listeners. That happens

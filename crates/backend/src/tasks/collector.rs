@@ -72,7 +72,7 @@ impl TaskTranslation {
         origin: &Arc<CallContext>,
         client: &CallContext,
     ) -> Result<Arc<InputCollector>, BackendError> {
-        let declared = || Declared::from_client(client, false, self.max_description);
+        let declared = || Declared::from_client(client, false);
         let _deciding = self.collecting.lock();
         if let Some(collector) = self.collectors.touch(&task.key(client))
             && collector.is_used_by(declared())

@@ -45,7 +45,7 @@ use tokio_util::task::TaskTracker;
 use crate::concurrency::OWNER;
 use crate::request::deadline::{CallProgress, PauseLimits};
 use crate::sessions::dispatcher::Dispatcher;
-use crate::settings::{BackendLimits, CLIENT_DESCRIPTION};
+use crate::settings::BackendLimits;
 use crate::tasks::translate::with_related_task;
 use crate::tasks::wait::milliseconds;
 use collector::InputCollector;
@@ -68,8 +68,6 @@ pub(crate) struct TaskTranslation {
     /// Whether all clients share one session at the server, whatever its era.
     shared: bool,
     waits: Budget<Peer>,
-    /// The maximum size of a client's kept capabilities, in bytes.
-    max_description: usize,
     owners: Arc<AtEndpoint>,
     /// Results for 2025-11-25 clients that asked for a task while their modern server answered at
     /// once.
@@ -111,7 +109,6 @@ impl TaskTranslation {
             handles,
             shared,
             waits: Budget::new(limit, OWNER),
-            max_description: CLIENT_DESCRIPTION,
             owners,
             immediate: Table::new(limit, limits.task_bytes),
             origins: Table::new(limit, bytes),

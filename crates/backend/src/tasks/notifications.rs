@@ -166,7 +166,7 @@ impl TaskTranslation {
         let Some(id) = id.filter(|_| client.tasks == Some(TaskDialect::Requested)) else {
             return;
         };
-        let (registry, session) = (self.calls.pool.registry(), &client.caller);
+        let (registry, session) = (&self.calls.pool.registry, &client.caller);
         if Status::read(task).is_terminal() {
             registry.unfollow_task(session, &id);
         } else if id.len() <= MAX_ID {
@@ -176,7 +176,7 @@ impl TaskTranslation {
 
     /// Stops following a session's task, which has ended.
     pub(super) fn unfollow(&self, client: &CallContext, task: &str) {
-        let registry = self.calls.pool.registry();
+        let registry = &self.calls.pool.registry;
         registry.unfollow_task(&client.caller, task);
     }
 

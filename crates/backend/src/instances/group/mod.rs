@@ -488,7 +488,7 @@ impl Group {
     /// Starts the process that serves lists, if it rests. Called when another process of the server
     /// is in use, whose lists may be newer.
     pub(super) fn wake(&self) {
-        self.only.iter().for_each(|only| only.pool.wake());
+        self.only.iter().for_each(|only| only.pool.base.wake());
     }
 
     /// A token that is cancelled when the group ends.
