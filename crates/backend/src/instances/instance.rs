@@ -134,10 +134,10 @@ impl Instance {
         };
         let (tasks, shutdown) = (common.tasks.clone(), common.shutdown.child_token());
         let (root, end) = (recorder.root(), shutdown.clone());
-        let shared = sessions == SessionPolicy::Shared;
         let registry = RegistrySettings {
             limit: limits.subscriptions,
-            shared,
+            tasks_of_session: limits.tasks.max(1),
+            shared: sessions == SessionPolicy::Shared,
             settle: limit("listSettle", LIST_SETTLE),
             records: Arc::clone(&common.subscribed),
             unknown: None,
@@ -160,7 +160,7 @@ impl Instance {
             outages: Default::default(),
             process_log: Arc::clone(&common.process_log),
             memory: memory.server(&name),
-            tasks: tasks.clone(),
+            tasks,
             telemetry,
             root,
             knows_safe: repeats.is_some() || is_asked_for_safe,
@@ -251,13 +251,11 @@ impl Instance {
             timeouts,
             limits.concurrency,
             repeats_lists,
-            shutdown.clone(),
+            shutdown,
         );
         let calls = Arc::new(calls);
-        let translation = (Arc::clone(&calls), handles);
         let owners = (Arc::clone(&common.owners), number);
-        let translation =
-            TaskTranslation::new(&name, translation, owners, shared, &limits, tasks, shutdown);
+        let translation = TaskTranslation::new(Arc::clone(&calls), handles, owners);
         Arc::new(Self {
             name,
             number,

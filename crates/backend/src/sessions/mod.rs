@@ -180,6 +180,11 @@ impl SessionPool {
         })
     }
 
+    /// Whether all clients share one session at the server, whatever its era.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.policy == SessionPolicy::Shared
+    }
+
     /// The server's health.
     pub(crate) fn health(&self) -> &Health {
         &self.settings.context.health
@@ -576,7 +581,7 @@ impl SessionPool {
         !base.revision().has_sessions
             && client.session().is_some()
             && self.settings.choice == EraChoice::Auto
-            && self.policy != SessionPolicy::Shared
+            && !self.is_shared()
             && self.serves() != Serves::One
             && (matches!(self.settings.target, Target::Http(_)) || Declared::lets_ask(client))
             && !matches!(self.legacy_era.find(Some(base)), Some(LegacyEra::NotServed))
@@ -664,7 +669,7 @@ impl SessionPool {
     /// legacy server.
     fn owner(&self, client: &CallContext) -> Option<Owner> {
         let is_own = client.caller.is_gateway();
-        if self.policy == SessionPolicy::Shared || (self.catalogue && is_own) {
+        if self.is_shared() || (self.catalogue && is_own) {
             return None;
         }
         let (caller, principal) = (&client.caller, client.caller.principal());
@@ -715,7 +720,7 @@ impl SessionPool {
         client.session().is_none()
             && client.caller.client().is_none()
             && !client.caller.is_gateway()
-            && self.policy != SessionPolicy::Shared
+            && !self.is_shared()
             && Declared::lets_ask(client)
     }
 
@@ -755,7 +760,7 @@ impl SessionPool {
     /// Whether this process must continue a session at the server that another process opened for a
     /// client's session.
     fn is_to_continue(&self, client: &CallContext) -> bool {
-        self.policy != SessionPolicy::Shared
+        !self.is_shared()
             && self.settings.choice != EraChoice::Modern
             && kept_of(&self.settings, &client.caller).is_some_and(|kept| kept.is_waiting())
     }

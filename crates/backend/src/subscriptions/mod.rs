@@ -93,6 +93,8 @@ pub(crate) struct RegistrySettings {
     /// The limit that applies separately to resources on the base connection, to tasks, and to one
     /// session's resources on its own connection.
     pub(crate) limit: usize,
+    /// The most tasks that are named for one session.
+    pub(crate) tasks_of_session: usize,
     /// Whether all clients share the base connection, whatever the server's era.
     pub(crate) shared: bool,
     /// How long announcements of changes of one list or resource are collected.
@@ -217,9 +219,9 @@ impl SubscriptionRegistry {
     }
 
     /// Names a task for a session while it listens, until the task ends. The session's own dialect
-    /// cannot name tasks. A session has at most `of_session` of them.
-    pub(crate) fn follow_task(&self, session: &Caller, task: &str, of_session: usize) {
-        let limits = (of_session, self.settings.limit);
+    /// cannot name tasks.
+    pub(crate) fn follow_task(&self, session: &Caller, task: &str) {
+        let limits = (self.settings.tasks_of_session, self.settings.limit);
         self.change(|state| state.follow(session, &task.into(), limits));
     }
 

@@ -86,7 +86,7 @@ impl TaskTranslation {
             used: Instant::now(),
             ended: false,
         };
-        let end = self.shutdown.child_token();
+        let end = self.calls.pool.settings.shutdown.child_token();
         let (state, _) = watch::channel(state);
         let collector = Arc::new(InputCollector {
             state: state.clone(),
@@ -107,8 +107,8 @@ impl TaskTranslation {
             context: Arc::clone(origin),
             messages,
         };
-        self.tasks
-            .spawn(Arc::clone(self).collect(call, receiver, state, end, permit));
+        let tasks = &self.calls.pool.settings.context.tasks;
+        tasks.spawn(Arc::clone(self).collect(call, receiver, state, end, permit));
         Ok(collector)
     }
 

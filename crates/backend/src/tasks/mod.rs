@@ -19,13 +19,16 @@
 
 mod collector;
 mod extension_client;
+mod extension_wait;
+mod inputs;
 mod notifications;
 pub(crate) mod owners;
+mod pace;
 mod plain_client;
 mod requested_client;
+mod requested_wait;
 mod table;
 mod translate;
-mod wait;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -39,19 +42,18 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use parking_lot::Mutex;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::concurrency::OWNER;
+use crate::connection::supervisor::ConnectSettings;
+use crate::request::BackendContext;
 use crate::request::deadline::{CallProgress, PauseLimits};
 use crate::sessions::dispatcher::Dispatcher;
-use crate::settings::BackendLimits;
-use crate::tasks::translate::with_related_task;
-use crate::tasks::wait::milliseconds;
 use collector::InputCollector;
 use notifications::TaskNotifications;
 use owners::{AtEndpoint, TaskOwners};
+use pace::milliseconds;
 use table::{Table, TaskKey};
+use translate::with_related_task;
 
 /// The message for a task of another client. It is the specification's example for a task that does
 /// not exist (2025-11-25 basic/utilities/tasks, Protocol Errors).
@@ -65,8 +67,6 @@ pub(crate) struct TaskTranslation {
     calls: Arc<Dispatcher>,
     /// Seals the ids of tasks that Fanlight makes.
     handles: Arc<HandleSeal>,
-    /// Whether all clients share one session at the server, whatever its era.
-    shared: bool,
     waits: Budget<Peer>,
     owners: Arc<AtEndpoint>,
     /// Results for 2025-11-25 clients that asked for a task while their modern server answered at
@@ -81,44 +81,33 @@ pub(crate) struct TaskTranslation {
     collecting: Mutex<()>,
     /// Modern tasks whose server requests a client is answering.
     answering: Arc<Mutex<HashSet<String>>>,
-    /// The maximum number of tasks that are followed for one session.
-    followed: usize,
     notifications: Arc<TaskNotifications>,
-    tasks: TaskTracker,
-    shutdown: CancellationToken,
 }
 
 impl TaskTranslation {
-    /// Creates the translation for the server called `name`. `owners` records its tasks' owners,
-    /// `endpoint` is the number of the endpoint. `tasks` and `shutdown` are the server's.
+    /// Creates the translation for the server that gets the `calls`. `owners` records its tasks'
+    /// owners, `endpoint` is the number of the endpoint.
     pub(crate) fn new(
-        name: &str,
-        (calls, handles): (Arc<Dispatcher>, Arc<HandleSeal>),
+        calls: Arc<Dispatcher>,
+        handles: Arc<HandleSeal>,
         (owners, endpoint): (Arc<TaskOwners>, u64),
-        shared: bool,
-        limits: &BackendLimits,
-        tasks: TaskTracker,
-        shutdown: CancellationToken,
     ) -> Arc<Self> {
-        let limit = limits.tasks.max(1);
-        let bytes = limits.task_state_bytes;
+        let BackendContext { name, limits, .. } = &*calls.pool.settings.context;
+        let (limit, bytes) = (limits.tasks.max(1), limits.task_state_bytes);
         let owners: Arc<AtEndpoint> = Arc::new(AtEndpoint { owners, endpoint });
         let (notifications, statuses) = TaskNotifications::new(name, Arc::clone(&owners));
+        let results = Table::new(limit, limits.task_bytes);
         let translation = Arc::new(Self {
             calls,
             handles,
-            shared,
             waits: Budget::new(limit, OWNER),
             owners,
-            immediate: Table::new(limit, limits.task_bytes),
+            immediate: results,
             origins: Table::new(limit, bytes),
             collectors: Table::new(limit, bytes),
             collecting: Mutex::default(),
             answering: Arc::default(),
-            followed: limit,
             notifications,
-            tasks,
-            shutdown,
         });
         translation.spawn(Arc::clone(&translation).translate_statuses(statuses));
         translation
@@ -247,7 +236,7 @@ impl TaskTranslation {
             });
             self.record_owner(&client.caller, &client.peer, task, ttl, true);
             // In its own session, the client gets notifications without being followed.
-            if server == TaskDialect::Extension || self.shared {
+            if server == TaskDialect::Extension || self.calls.pool.is_shared() {
                 self.follow(client, task);
             }
         }
@@ -337,9 +326,11 @@ impl TaskTranslation {
 
     /// Spawns work that ends with the server.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let shutdown = self.shutdown.clone();
-        self.tasks
-            .spawn(async move { shutdown.run_until_cancelled(work).await });
+        let ConnectSettings {
+            context, shutdown, ..
+        } = &*self.calls.pool.settings;
+        let work = shutdown.clone().run_until_cancelled_owned(work);
+        context.tasks.spawn(work);
     }
 }
 
@@ -355,7 +346,7 @@ impl TaskId {
         let id = call.param("taskId");
         let id = id.and_then(|json| {
             Some(Self {
-                name: json.as_str()?.into_owned(),
+                name: json.to_str()?,
                 json,
             })
         });

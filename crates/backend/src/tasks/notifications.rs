@@ -170,7 +170,7 @@ impl TaskTranslation {
         if Status::read(task).is_terminal() {
             registry.unfollow_task(session, &id);
         } else if id.len() <= MAX_ID {
-            registry.follow_task(session, &id, self.followed);
+            registry.follow_task(session, &id);
         }
     }
 

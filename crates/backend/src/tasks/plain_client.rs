@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use fanlight_canonical::{BackendError, Call, CallContext, Caller, Principal};
 use fanlight_protocol::{Json, Response, code, meta};
 
-use super::wait::{ExtensionWait, RequestedWait};
+use super::extension_wait::ExtensionWait;
+use super::requested_wait::RequestedWait;
 use super::{
     CallProgress, CancelOnDrop, TaskTranslation, as_task, created, with_extension, without_progress,
 };

@@ -11,8 +11,8 @@ use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, code};
 use tokio::time::sleep;
 
+use super::extension_wait::ExtensionWait;
 use super::translate::{Status, created_to_legacy, task_to_legacy, without_task};
-use super::wait::ExtensionWait;
 use super::{
     CallProgress, TaskDialect, TaskId, TaskTranslation, created, has_ended, no_such_method,
     refusal, task_params, unknown_task, with_extension, without_progress,

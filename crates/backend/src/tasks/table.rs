@@ -1,11 +1,11 @@
 //! A table with limits of number and size, whose entries expire. At a limit, the peer with the most
 //! loses first.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
 use fanlight_canonical::{Holder, Peer};
+use fanlight_fair as fair;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -17,26 +17,11 @@ pub(super) type TaskKey = (Holder, String);
 pub(super) struct Table<K, V> {
     max_entries: usize,
     max_bytes: usize,
-    entries: Mutex<Entries<K, V>>,
-}
-
-struct Entries<K, V> {
-    by_key: HashMap<K, Entry<V>>,
-    total: Amount,
-    /// The amounts of peers that have entries.
-    of_peers: HashMap<Peer, Amount>,
-}
-
-/// An amount in entries and bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Amount {
-    entries: usize,
-    bytes: usize,
+    entries: Mutex<fair::Table<Peer, K, Entry<V>>>,
 }
 
 struct Entry<V> {
     value: V,
-    peer: Peer,
     bytes: usize,
     lifetime: Duration,
     expires: Instant,
@@ -45,15 +30,10 @@ struct Entry<V> {
 impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     /// Creates a table for at most `max_entries` entries with at most `max_bytes` bytes.
     pub(super) fn new(max_entries: usize, max_bytes: usize) -> Self {
-        let entries = Entries {
-            by_key: HashMap::new(),
-            total: Amount::default(),
-            of_peers: HashMap::new(),
-        };
         Self {
             max_entries,
             max_bytes,
-            entries: Mutex::new(entries),
+            entries: Mutex::default(),
         }
     }
 
@@ -72,39 +52,43 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
             return false;
         }
         let mut entries = self.entries.lock();
-        entries.remove_expired();
+        entries.remove_if(|_, entry| !entry.is_live());
         entries.remove(&key);
         loop {
-            let is_full = entries.total.entries >= self.max_entries;
-            if !is_full && entries.total.bytes.saturating_add(bytes) <= self.max_bytes {
+            let is_full = entries.len() >= self.max_entries;
+            let held: usize = entries.values().map(|entry| entry.bytes).sum();
+            if !is_full && held.saturating_add(bytes) <= self.max_bytes {
                 break;
             }
-            let Some(first) = entries.first_to_lose(peer, is_full) else {
+            let amount = |of: &&Peer| -> (usize, bool) {
+                let own = entries.share_entries(of);
+                let amount = own.map(|(_, entry)| if is_full { 1 } else { entry.bytes });
+                // If several peers have equally much, the newcomer loses.
+                (amount.sum(), *of == peer)
+            };
+            let Some(noisiest) = entries.shares().max_by_key(amount) else {
                 return false;
             };
-            entries.remove(&first);
+            let own = entries.share_entries(noisiest);
+            let first = own.min_by_key(|(_, entry)| entry.expires);
+            if let Some(first) = first.map(|(key, _)| key.clone()) {
+                entries.remove(&first);
+            }
         }
-        let expires = Instant::now() + lifetime;
-        entries.add(
-            key,
-            Entry {
-                value,
-                peer: peer.clone(),
-                bytes,
-                lifetime,
-                expires,
-            },
-        );
+        let entry = Entry {
+            value,
+            bytes,
+            lifetime,
+            expires: Instant::now() + lifetime,
+        };
+        entries.insert(key, peer.clone(), entry);
         true
     }
 
     pub(super) fn get(&self, key: &K) -> Option<V> {
-        self.entries
-            .lock()
-            .by_key
-            .get(key)
-            .filter(|entry| entry.is_live())
-            .map(|entry| entry.value.clone())
+        let entries = self.entries.lock();
+        let entry = entries.get(key).filter(|entry| entry.is_live())?;
+        Some(entry.value.clone())
     }
 
     /// Returns the value, and restarts its lifetime.
@@ -121,7 +105,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     /// false if there is no value.
     pub(super) fn change(&self, key: &K, change: impl FnOnce(&mut V) -> bool) -> bool {
         let mut entries = self.entries.lock();
-        let Some(entry) = entries.by_key.get_mut(key).filter(|entry| entry.is_live()) else {
+        let Some(entry) = entries.get_mut(key).filter(|entry| entry.is_live()) else {
             return false;
         };
         entry.expires = Instant::now() + entry.lifetime;
@@ -132,12 +116,12 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     }
 
     pub(super) fn remove(&self, key: &K) -> Option<V> {
-        self.entries.lock().remove(key)
+        Some(self.entries.lock().remove(key)?.value)
     }
 
     pub(super) fn entries(&self) -> Vec<(K, V)> {
         let entries = self.entries.lock();
-        let live = entries.by_key.iter().filter(|(_, entry)| entry.is_live());
+        let live = entries.iter().filter(|(_, entry)| entry.is_live());
         live.map(|(key, entry)| (key.clone(), entry.value.clone()))
             .collect()
     }
@@ -146,70 +130,6 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
 impl<V> Entry<V> {
     fn is_live(&self) -> bool {
         self.expires > Instant::now()
-    }
-}
-
-impl<K: Clone + Eq + Hash, V> Entries<K, V> {
-    /// The entry that expires first, of the peer with the most. If several peers have equally much,
-    /// the newcomer loses.
-    fn first_to_lose(&self, newcomer: &Peer, is_full: bool) -> Option<K> {
-        let rank = |peer: &Peer, amount: &Amount| {
-            (
-                if is_full {
-                    amount.entries
-                } else {
-                    amount.bytes
-                },
-                peer == newcomer,
-            )
-        };
-        let (noisiest, _) = self
-            .of_peers
-            .iter()
-            .max_by_key(|(peer, amount)| rank(peer, amount))?;
-        let own = self
-            .by_key
-            .iter()
-            .filter(|(_, entry)| entry.peer == *noisiest);
-        own.min_by_key(|(_, entry)| entry.expires)
-            .map(|(key, _)| key.clone())
-    }
-
-    fn add(&mut self, key: K, entry: Entry<V>) {
-        let of_peer = self.of_peers.entry(entry.peer.clone()).or_default();
-        for amount in [of_peer, &mut self.total] {
-            amount.entries += 1;
-            amount.bytes += entry.bytes;
-        }
-        self.by_key.insert(key, entry);
-    }
-
-    fn remove_expired(&mut self) {
-        let expired: Vec<_> = self
-            .by_key
-            .iter()
-            .filter(|(_, entry)| !entry.is_live())
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in expired {
-            self.remove(&key);
-        }
-    }
-
-    fn remove(&mut self, key: &K) -> Option<V> {
-        let Entry {
-            value, peer, bytes, ..
-        } = self.by_key.remove(key)?;
-        if let Some(of_peer) = self.of_peers.get_mut(&peer) {
-            for amount in [&mut *of_peer, &mut self.total] {
-                amount.entries -= 1;
-                amount.bytes -= bytes;
-            }
-            if of_peer.entries == 0 {
-                self.of_peers.remove(&peer);
-            }
-        }
-        Some(value)
     }
 }
 
@@ -291,6 +211,6 @@ mod tests {
         );
         advance(SECOND).await;
         assert!(insert("k", 1, 100));
-        assert_eq!(table.entries.lock().of_peers.len(), 1);
+        assert_eq!(table.entries.lock().shares().count(), 1);
     }
 }

@@ -105,9 +105,7 @@ pub(super) fn created_to_extension(result: &Json) -> Option<Json> {
 /// counts as the task's failure (Task Status).
 pub(super) fn task_to_legacy(detailed: &Json) -> Json {
     let result = detailed.get("result");
-    let is_error = result
-        .and_then(|result| result.get("isError"))
-        .is_some_and(|is_error| is_error.is_true());
+    let is_error = result.is_some_and(|result| result.flag("isError"));
     let mut task = renamed(detailed, &TO_LEGACY);
     if is_error && Status::read(&task) == Status::Completed {
         task = with_status(&task, "failed");
@@ -198,12 +196,10 @@ fn renamed(object: &Json, names: &[(&str, &str); 2]) -> Json {
 }
 
 fn with_status(task: &Json, status: &str) -> Json {
-    let Some(member) = task.members().find(|member| member.is(task, "status")) else {
-        return task.clone();
-    };
-    let mut edits = Edits::new(task.bytes().clone());
-    edits.replace(member.value, quote(status));
-    edits.finish_json()
+    match task.place("status") {
+        Some(place) => task.with(place, &Json::string(status)),
+        None => task.clone(),
+    }
 }
 
 #[cfg(test)]

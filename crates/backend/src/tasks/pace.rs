@@ -109,7 +109,7 @@ pub(super) fn is_transient(error: &BackendError) -> bool {
 }
 
 /// A duration in milliseconds; drops fractions.
-pub(in crate::tasks) fn milliseconds(value: &Json) -> Option<Duration> {
+pub(super) fn milliseconds(value: &Json) -> Option<Duration> {
     let given = value.as_text().parse::<f64>().ok()?;
     Duration::try_from_secs_f64(given / 1000.0).ok()
 }

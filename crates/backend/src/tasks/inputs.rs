@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use crate::tasks::translate::with_related_task;
+use super::translate::with_related_task;
 
 /// The server requests of one task.
 pub(super) struct Inputs<'a> {
@@ -45,7 +45,7 @@ pub(super) struct AnsweringGuard {
 impl AnsweringGuard {
     /// Selects the caller; `None` if another call is selected.
     pub(super) fn acquire(answering: &Arc<Mutex<HashSet<String>>>, task: &Json) -> Option<Self> {
-        let task = task.as_str()?.into_owned();
+        let task = task.to_str()?;
         let is_first = answering.lock().insert(task.clone());
         is_first.then(|| Self {
             answering: Arc::clone(answering),
@@ -126,10 +126,8 @@ impl<'a> Inputs<'a> {
     }
 
     async fn send(&mut self, request: &Json) -> Result<oneshot::Receiver<Response>, String> {
-        let method = request
-            .get("method")
-            .and_then(|method| Some(Method::from_name(&method.as_str()?)));
-        let method = method.ok_or("it names no method")?;
+        let method = request.text_at("method").ok_or("it names no method")?;
+        let method = Method::from_name(&method);
         let params = request.get("params").filter(Json::is_object);
         if let Some(missing) = MissingCapability::for_server_request(
             &self.context.capabilities,

@@ -10,23 +10,23 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::pace::{Pace, Step, is_transient};
+use super::translate::Status;
+use super::{TaskTranslation, task_params, without_progress};
 use crate::request::deadline::CallProgress;
 use crate::settings::PollIntervals;
-use crate::tasks::translate::Status;
-use crate::tasks::{TaskTranslation, task_params, without_progress};
 
 /// The time for the result of a legacy server's task once it has ended, before it is requested again. Doubles with each
 /// request.
 const TASK_RESULT: Duration = Duration::from_secs(30);
 
 /// One wait for a task of a legacy server.
-pub(in crate::tasks) struct RequestedWait<'a> {
-    pub(in crate::tasks) translator: &'a TaskTranslation,
-    pub(in crate::tasks) context: &'a Arc<CallContext>,
-    pub(in crate::tasks) messages: &'a ServerMessages,
-    pub(in crate::tasks) id: &'a Json,
+pub(super) struct RequestedWait<'a> {
+    pub(super) translator: &'a TaskTranslation,
+    pub(super) context: &'a Arc<CallContext>,
+    pub(super) messages: &'a ServerMessages,
+    pub(super) id: &'a Json,
     /// The progress token of the request that made the task.
-    pub(in crate::tasks) token: Option<i64>,
+    pub(super) token: Option<i64>,
 }
 
 /// The findings of polling, for the wait for the result.
@@ -40,7 +40,7 @@ struct Polled {
 
 impl RequestedWait<'_> {
     /// Waits for the answer to `tasks/result`. `task` is the task's initial state.
-    pub(in crate::tasks) async fn run(&self, task: &Json) -> Result<Response, BackendError> {
+    pub(super) async fn run(&self, task: &Json) -> Result<Response, BackendError> {
         let polled = Polled::default();
         tokio::select! {
             biased;

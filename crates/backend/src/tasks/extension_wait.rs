@@ -8,9 +8,9 @@ use fanlight_protocol::{Json, Method, Response, code};
 
 use super::inputs::{AnsweringGuard, Inputs};
 use super::pace::{Pace, Step};
+use super::translate::{Status, with_related_task};
+use super::{TaskTranslation, refusal, task_params};
 use crate::settings::PollIntervals;
-use crate::tasks::translate::{Status, with_related_task};
-use crate::tasks::{TaskTranslation, refusal, task_params};
 
 /// Inputs that one task of a modern server may request while a call waits for it.
 const TASK_INPUTS: usize = 256;
@@ -23,23 +23,20 @@ const REFUSALS: [i64; 3] = [
 ];
 
 /// One wait for a task of a server with the tasks extension.
-pub(in crate::tasks) struct ExtensionWait<'a> {
-    pub(in crate::tasks) translator: &'a TaskTranslation,
+pub(super) struct ExtensionWait<'a> {
+    pub(super) translator: &'a TaskTranslation,
     /// A context that declares the extension.
-    pub(in crate::tasks) context: &'a Arc<CallContext>,
-    pub(in crate::tasks) messages: &'a ServerMessages,
-    pub(in crate::tasks) id: &'a Json,
+    pub(super) context: &'a Arc<CallContext>,
+    pub(super) messages: &'a ServerMessages,
+    pub(super) id: &'a Json,
     /// Whether the client has tasks; then all messages of this task name it.
-    pub(in crate::tasks) names_task: bool,
+    pub(super) names_task: bool,
 }
 
 impl ExtensionWait<'_> {
     /// Waits, and answers as if the request had run without a task. `task` is the last known state;
     /// without it the task is read at once.
-    pub(in crate::tasks) async fn run(
-        &self,
-        task: Option<&Json>,
-    ) -> Result<Response, BackendError> {
+    pub(super) async fn run(&self, task: Option<&Json>) -> Result<Response, BackendError> {
         let mut pace = Pace::new(PollIntervals::default());
         if let Some(task) = task {
             pace.follow(task.get("pollIntervalMs").as_ref());
