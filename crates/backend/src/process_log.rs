@@ -191,18 +191,19 @@ impl ProcessLogWriter {
         self.number
     }
 
+    fn change(&self, change: impl FnOnce(&mut Writing)) {
+        let mut lines = self.log.lines.lock();
+        lines.writing.get_mut(&self.number).map(change);
+    }
+
     /// Records whom the process serves.
     pub(crate) fn set_owner(&self, owner: String) {
-        if let Some(writing) = self.log.lines.lock().writing.get_mut(&self.number) {
-            writing.owner = owner;
-        }
+        self.change(|writing| writing.owner = owner);
     }
 
     /// Records output on standard error, possibly only part of a line.
     pub(crate) fn is_writing(&self) {
-        if let Some(writing) = self.log.lines.lock().writing.get_mut(&self.number) {
-            writing.last = Instant::now();
-        }
+        self.change(|writing| writing.last = Instant::now());
     }
 
     /// Adds a line, whose text must be visible and limited. The oldest lines make room for it.
@@ -237,9 +238,7 @@ impl ProcessLogWriter {
 
 impl Clone for ProcessLogWriter {
     fn clone(&self) -> Self {
-        if let Some(writing) = self.log.lines.lock().writing.get_mut(&self.number) {
-            writing.writers += 1;
-        }
+        self.change(|writing| writing.writers += 1);
         Self {
             log: Arc::clone(&self.log),
             number: self.number,

@@ -19,10 +19,11 @@ use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::log::excerpt;
 use crate::request::deadline::{Continuing, PausableDeadline, Pause, PauseLimits};
 use crate::request::declared::Declared;
 use crate::request::trace::server_request_answered;
-use crate::request::{pong_text, refusal_text};
+use crate::request::{no_server_requests, pong_text, refusal_text};
 use fanlight_canonical::ServerRequest;
 
 /// The maximum number of the client's notifications about one request that wait for the server. A
@@ -37,6 +38,21 @@ pub(crate) struct ImmediateReply {
     pub(crate) text: Bytes,
     /// The missing client capability, if that is the reason.
     pub(crate) missing: Option<MissingCapability>,
+}
+
+/// The reply to a request of a modern server, which must not send any.
+pub(crate) fn refuse_modern(backend: &str, request: &Request) -> Bytes {
+    let method = excerpt(request.method.as_str().as_bytes(), 80);
+    tracing::warn!(
+        backend,
+        method,
+        "request of the server refused: a modern server must not send any"
+    );
+    if request.method == Method::Ping {
+        pong_text(&request.id)
+    } else {
+        refusal_text(&request.id, &no_server_requests())
+    }
 }
 
 /// The reply to a server's request that needs no client. `None` if the client must be asked, which

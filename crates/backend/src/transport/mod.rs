@@ -57,18 +57,15 @@ impl Transport {
 
     /// Cancelled once nothing can be answered any more; `None` for HTTP.
     pub(crate) fn gone_token(&self) -> Option<CancellationToken> {
-        match self {
-            // HTTP connections come and go; their number means nothing.
-            Self::Http(_) => None,
-            Self::Stdio(channel) | Self::Sse(channel) => Some(channel.gone_token()),
-        }
+        // HTTP connections come and go; their number means nothing.
+        self.channel().map(|channel| channel.gone.clone())
     }
 
     /// The channel, which shows the server's signs of life; `None` for HTTP.
     pub(crate) fn channel(&self) -> Option<&Shared> {
         match self {
             Self::Http(_) => None,
-            Self::Stdio(channel) | Self::Sse(channel) => Some(channel.shared()),
+            Self::Stdio(channel) | Self::Sse(channel) => Some(&channel.shared),
         }
     }
 
@@ -126,7 +123,7 @@ impl Transport {
     pub(crate) async fn close(&self) {
         match self {
             Self::Http(http) => http.close().await,
-            Self::Stdio(channel) | Self::Sse(channel) => channel.close(),
+            Self::Stdio(channel) | Self::Sse(channel) => channel.shared.end.cancel(),
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
 
 /// A channel to a server. Dropping it ends the channel.
 pub(crate) struct Channel {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     _end: DropGuard,
 }
 
@@ -74,22 +74,9 @@ impl Channel {
         }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
     /// Sets the revision that the handshake agreed on.
     pub(crate) fn adopt(&self, revision: Revision) {
         let _ = self.shared.revision.set(revision);
-    }
-
-    pub(crate) fn gone_token(&self) -> CancellationToken {
-        self.shared.gone.clone()
-    }
-
-    /// Begins to end the channel.
-    pub(crate) fn close(&self) {
-        self.shared.end.cancel();
     }
 
     /// Sends a request and waits for its answer. The caller must poll the future at once.

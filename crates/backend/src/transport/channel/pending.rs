@@ -201,38 +201,24 @@ impl PendingCalls {
         let can_be_asked =
             |waiting: &&PendingCall| waiting.asks.is_some() && waiting.messages.is_connected();
         let waits = |waiting: &&PendingCall| task.is_some() && waiting.task.as_deref() == task;
-        if let Some(PendingCall {
-            messages,
-            deadline,
-            asks: Some(asks),
-            trace,
-            ..
-        }) = table.calls.values().filter(can_be_asked).find(waits)
-        {
-            let (messages, deadline, trace) =
-                (messages.clone(), Arc::clone(deadline), trace.clone());
-            return RequestTarget::Call {
-                messages,
-                deadline,
-                asks: asks.clone(),
-                trace,
-            };
-        }
         let candidates = || table.calls.values().filter(can_be_asked);
+        let waiting = candidates().find(waits);
         // A call that waits for its client's answer seldom asks again.
-        let oldest = candidates().min_by_key(|waiting| waiting.deadline.is_paused());
-        let Some((oldest, asks)) = oldest.and_then(|oldest| Some((oldest, oldest.asks.clone()?)))
-        else {
+        let oldest = || candidates().min_by_key(|waiting| waiting.deadline.is_paused());
+        let found = waiting.or_else(oldest);
+        let Some((found, asks)) = found.and_then(|found| Some((found, found.asks.clone()?))) else {
             return RequestTarget::None;
         };
-        if candidates().any(|other| !other.context.is_of_client(&oldest.context)) {
+        if waiting.is_none()
+            && candidates().any(|other| !other.context.is_of_client(&found.context))
+        {
             return RequestTarget::Ambiguous;
         }
         RequestTarget::Call {
-            messages: oldest.messages.clone(),
-            deadline: Arc::clone(&oldest.deadline),
+            messages: found.messages.clone(),
+            deadline: Arc::clone(&found.deadline),
             asks,
-            trace: oldest.trace.clone(),
+            trace: found.trace.clone(),
         }
     }
 

@@ -16,12 +16,11 @@ use super::pending::{LogTarget, RequestTarget, ServerRequestEvent};
 use crate::log::excerpt;
 use crate::request::dialect::progress_token;
 use crate::request::server_request::{
-    ImmediateReply, PendingServerRequest, cancelled_id, cannot_ask_text, reply_immediately,
+    ImmediateReply, PendingServerRequest, cancelled_id, cannot_ask_text, refuse_modern,
+    reply_immediately,
 };
 use crate::request::trace;
-use crate::request::{
-    meant_for, messages, no_server_requests, pong_text, refusal_text, request_number,
-};
+use crate::request::{meant_for, messages, request_number};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{ServerMessage, ServerMessages};
 
@@ -95,20 +94,8 @@ impl<'a> Reader<'a> {
             Message::Request(request)
                 if self.shared.revision().questions == Questions::InputRequired =>
             {
-                let is_ping = request.method == Method::Ping;
-                let refusal = || refusal_text(&request.id, &no_server_requests());
-                self.shared.send_detached(if is_ping {
-                    pong_text(&request.id)
-                } else {
-                    refusal()
-                });
-                let method = excerpt(request.method.as_str().as_bytes(), 80);
-                let backend = &*self.shared.context.name;
-                tracing::warn!(
-                    backend,
-                    method,
-                    "request of the server refused: a modern server must not send any"
-                );
+                let refusal = refuse_modern(&self.shared.context.name, &request);
+                self.shared.send_detached(refusal);
             }
             Message::Request(request) => {
                 let text = match reply_immediately(&request, &self.shared.context.declared) {

@@ -20,38 +20,15 @@ pub(super) enum Exchange {
     /// With the configured headers only.
     Plain(ResponseFuture),
     /// With further credentials.
-    Authorized(AuthorizedRequest),
+    Authorized {
+        request: BoxFuture<'static, Result<HttpResponse, HttpError>>,
+        may_be_sent: Arc<AtomicBool>,
+    },
 }
 
 impl Exchange {
-    /// Whether part of the request may have been written.
-    pub(super) fn may_be_sent(&self) -> bool {
-        match self {
-            Self::Plain(request) => request.may_be_sent(),
-            Self::Authorized(request) => request.may_be_sent(),
-        }
-    }
-}
-
-impl Future for Exchange {
-    type Output = Result<HttpResponse, HttpError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.get_mut() {
-            Self::Plain(request) => Pin::new(request).poll(cx),
-            Self::Authorized(request) => Pin::new(request).poll(cx),
-        }
-    }
-}
-
-/// A request in progress, with its credentials.
-pub(super) struct AuthorizedRequest {
-    request: BoxFuture<'static, Result<HttpResponse, HttpError>>,
-    may_be_sent: Arc<AtomicBool>,
-}
-
-impl AuthorizedRequest {
-    pub(super) fn new(
+    /// Sends a request with credentials.
+    pub(super) fn authorized(
         client: &Arc<HttpClient>,
         source: &Arc<dyn CredentialSource>,
         request: HttpRequest,
@@ -63,7 +40,7 @@ impl AuthorizedRequest {
             may_be_sent: Arc::clone(&may_be_sent),
             tap: tap.cloned(),
         };
-        Self {
+        Self::Authorized {
             request: Box::pin(sending.run(Arc::clone(source), request)),
             may_be_sent,
         }
@@ -71,15 +48,21 @@ impl AuthorizedRequest {
 
     /// Whether part of the request may have been written.
     pub(super) fn may_be_sent(&self) -> bool {
-        self.may_be_sent.load(Ordering::Relaxed)
+        match self {
+            Self::Plain(request) => request.may_be_sent(),
+            Self::Authorized { may_be_sent, .. } => may_be_sent.load(Ordering::Relaxed),
+        }
     }
 }
 
-impl Future for AuthorizedRequest {
+impl Future for Exchange {
     type Output = Result<HttpResponse, HttpError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.request.as_mut().poll(cx)
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Plain(request) => Pin::new(request).poll(cx),
+            Self::Authorized { request, .. } => request.as_mut().poll(cx),
+        }
     }
 }
 

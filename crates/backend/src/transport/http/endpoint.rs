@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::authorities::Authorities;
-use super::authorized::{AuthorizedRequest, Exchange};
+use super::authorized::Exchange;
 use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, Target};
 use super::headers::ConfiguredHeaders;
 use super::problem::{self, Problem};
@@ -147,8 +147,7 @@ impl HttpEndpoint {
             None => Exchange::Plain(self.client.execute(request)),
             Some(source) => {
                 let tap = self.telemetry.as_ref().and_then(BackendTelemetry::tap);
-                let sending = AuthorizedRequest::new(&self.client, source, request, tap);
-                Exchange::Authorized(sending)
+                Exchange::authorized(&self.client, source, request, tap)
             }
         }
     }

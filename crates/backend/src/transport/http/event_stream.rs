@@ -47,6 +47,12 @@ pub(super) enum Opened {
     Refused { status: u16 },
 }
 
+/// Whether an event has a message. One without data only primes a resumable stream (2025-11-25
+/// basic/transports).
+pub(super) fn is_message(event: &Event) -> bool {
+    (event.name.is_empty() || event.name == "message") && !event.data.is_empty()
+}
+
 impl EventStream {
     pub(super) fn new(mut http: HttpResponse, context: &Arc<TransportContext>) -> Self {
         // The headers would keep the head's buffer in memory as long as the stream lasts.
@@ -82,8 +88,7 @@ impl EventStream {
 
     /// Gives a message to the recording, if there is one.
     fn record(&self, event: &Event) {
-        let is_message = event.name.is_empty() || event.name == "message";
-        if !is_message || event.data.is_empty() {
+        if !is_message(event) {
             return;
         }
         let RecordedExchange {

@@ -10,7 +10,6 @@ mod connector;
 mod endpoint;
 mod event_stream;
 mod headers;
-mod late_replies;
 mod notification_stream;
 mod problem;
 mod sse_transport;
@@ -56,7 +55,8 @@ pub(crate) const MAX_REDIRECTS: usize = 5;
 /// reused. A constant: the answer has already been delivered.
 const REST: (usize, Duration) = (64 << 10, Duration::from_millis(250));
 
-/// The HTTP transport to one server, with its revision and session.
+/// The HTTP transport to one server, with its revision and session. A clone sends messages of the
+/// same session.
 pub(crate) struct HttpTransport {
     endpoint: Arc<HttpEndpoint>,
     context: Arc<TransportContext>,
@@ -65,6 +65,18 @@ pub(crate) struct HttpTransport {
     revision: Revision,
     /// Where the server has redirected requests to.
     redirected: ArcSwapOption<Target>,
+}
+
+impl Clone for HttpTransport {
+    fn clone(&self) -> Self {
+        Self {
+            endpoint: Arc::clone(&self.endpoint),
+            context: Arc::clone(&self.context),
+            headers: self.headers.clone(),
+            revision: self.revision,
+            redirected: ArcSwapOption::new(self.redirected.load_full()),
+        }
+    }
 }
 
 impl HttpTransport {
@@ -309,31 +321,36 @@ impl HttpTransport {
     /// answer is not lost if the call ends meanwhile. The call stays paused until the server has
     /// it, which also limits the answers in progress.
     fn send_reply(&self, reply: ServerRequestReply) {
-        let ServerRequestReply { text, pause } = reply;
-        let post = self.post(text);
-        let (backend, limit) = (Arc::clone(&self.context.name), DELIVERY);
+        let (transport, ServerRequestReply { text, pause }) = (self.clone(), reply);
         self.context.tasks.spawn(async move {
-            if !matches!(timeout(limit, post).await, Ok(Ok(http)) if http.status.is_success()) {
-                tracing::debug!(
-                    backend = &*backend,
-                    "reply to a request of the server not accepted"
-                );
-            }
+            transport.reply_within(DELIVERY, text).await;
             drop(pause);
         });
     }
 
     /// Answers a server's request, best effort.
     async fn reply_to_server(&self, text: Bytes) {
-        if !matches!(
-            timeout(self.context.timeouts.own_message, self.post(text)).await,
-            Ok(Ok(_))
-        ) {
+        let limit = self.context.timeouts.own_message;
+        self.reply_within(limit, text).await;
+    }
+
+    async fn reply_within(&self, limit: Duration, text: Bytes) {
+        let post = self.post(text);
+        if !matches!(timeout(limit, post).await, Ok(Ok(http)) if http.status.is_success()) {
             tracing::debug!(
                 backend = &*self.context.name,
-                "reply to a request of the server not delivered"
+                "reply to a request of the server not accepted"
             );
         }
+    }
+
+    /// Sends a message in the background, best effort.
+    fn post_detached(&self, text: Bytes) {
+        let (post, limit) = (self.post(text), self.context.timeouts.own_message);
+        self.endpoint
+            .spawn_detached(&self.context.tasks, async move {
+                let _ = timeout(limit, post).await;
+            });
     }
 
     fn is_initialize(request: &ActiveRequest<'_>) -> bool {
@@ -379,23 +396,14 @@ struct Unanswered<'a> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         let Some(request) = self.request else { return };
-        let HttpTransport {
-            endpoint, context, ..
-        } = self.transport;
         // Fanlight's own requests have no deadline; they are dropped when they take too long.
         let is_own = request.context.caller.is_gateway() && *request.method != Method::Listen;
         if is_own || request.deadline.has_expired() {
-            endpoint.suspect_connections();
+            self.transport.endpoint.suspect_connections();
         }
         if self.transport.cancels(request) {
-            let (post, limit) = (
-                self.transport
-                    .post(cancelled_text(request.id, request.context)),
-                context.timeouts.own_message,
-            );
-            endpoint.spawn_detached(&context.tasks, async move {
-                let _ = timeout(limit, post).await;
-            });
+            let text = cancelled_text(request.id, request.context);
+            self.transport.post_detached(text);
         }
     }
 }

@@ -3,10 +3,10 @@
 
 use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Message, Notification, Request};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::HttpTransport;
-use super::event_stream::{EventStream, Opened, Position};
+use super::event_stream::{EventStream, Opened, Position, is_message};
 use crate::request::messages;
 use crate::request::server_request::{
     ImmediateReply, cancelled_id, cannot_ask_text, reply_immediately,
@@ -135,8 +135,7 @@ impl HttpTransport {
     }
 
     fn take_outside_event(&self, event: Event) {
-        let is_message = event.name.is_empty() || event.name == "message";
-        if !is_message || event.data.is_empty() {
+        if !is_message(&event) {
             return;
         }
         match messages(event.data, self.revision.batches) {
@@ -168,10 +167,6 @@ impl HttpTransport {
             None if self.context.outlet.ask(request) => return,
             None => cannot_ask_text(&request.id, "no client listens"),
         };
-        let (post, limit) = (self.post(text), self.context.timeouts.own_message);
-        self.endpoint
-            .spawn_detached(&self.context.tasks, async move {
-                let _: Result<_, _> = timeout(limit, post).await;
-            });
+        self.post_detached(text);
     }
 }

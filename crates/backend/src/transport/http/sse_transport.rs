@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::answer::retry_after;
 use super::client::Target;
-use super::event_stream::{EventStream, Opened};
+use super::event_stream::{EventStream, Opened, is_message};
 use super::headers::{PROTOCOL_VERSION, insert_trace_context};
 use super::{HttpEndpoint, HttpTransport, drain};
 use crate::request::deadline::PausableDeadline;
@@ -66,7 +66,7 @@ impl HttpTransport {
         };
         stream.transport = "sse";
         let channel = Channel::new(poster, Arc::clone(&self.context));
-        let shared = Arc::clone(channel.shared());
+        let shared = Arc::clone(&channel.shared);
         self.context.tasks.spawn(async move {
             let ended = shared.end.run_until_cancelled(read(*stream, &shared)).await;
             shared.close(&ended.unwrap_or(BackendError::ClosedEarly));
@@ -109,12 +109,8 @@ async fn read(mut stream: EventStream, shared: &Shared) -> BackendError {
     loop {
         loop {
             match stream.next_event().await {
-                Ok(Some(event)) => {
-                    let is_message = event.name.is_empty() || event.name == "message";
-                    if is_message && !event.data.is_empty() {
-                        reader.take_text(event.data);
-                    }
-                }
+                Ok(Some(event)) if is_message(&event) => reader.take_text(event.data),
+                Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(error) => {
                     tracing::warn!(backend = &*shared.context.name, %error, "event stream closed");

@@ -9,24 +9,21 @@ use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Message, Method, Notification, Questions, Request, Response};
 use futures_util::future::OptionFuture;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::answer::session;
 use super::client::HttpResponse;
-use super::event_stream::{EventStream, Opened, Position};
+use super::event_stream::{EventStream, Opened, Position, is_message};
 use super::{HttpTransport, drain};
 use crate::log::excerpt;
 use crate::request::dialect::concerns;
 use crate::request::server_request::{
-    CALL_HAS_ENDED, ImmediateReply, OpenServerRequests, PendingServerRequest, cancelled_id,
-    cannot_ask_text, reply_immediately,
+    CALL_HAS_ENDED, ImmediateReply, OpenServerRequests, PendingServerRequest, ServerRequestReply,
+    cancelled_id, cannot_ask_text, refuse_modern, reply_immediately,
 };
 use crate::request::trace;
-use crate::request::{
-    ActiveRequest, Reply, meant_for, messages, no_server_requests, pong_text, refusal_text,
-    request_number,
-};
-use crate::settings::{RetryDelays, server_retry};
+use crate::request::{ActiveRequest, Reply, meant_for, messages, request_number};
+use crate::settings::{DELIVERY, RetryDelays, server_retry};
 use fanlight_canonical::{BackendError, ServerMessage, StreamSignal};
 
 /// The time for the next message of a modern server that has sent a request, which modern servers must not do; then the call
@@ -50,8 +47,12 @@ impl Drop for Reading<'_> {
     /// The call was cancelled or has failed, so the server gets errors for its open requests.
     fn drop(&mut self) {
         if !self.requests.is_empty() {
-            self.transport
-                .refuse_later(self.requests.refuse_all(CALL_HAS_ENDED));
+            let (transport, mut requests) =
+                (self.transport.clone(), std::mem::take(&mut self.requests));
+            let tasks = &self.transport.context.tasks;
+            self.transport.endpoint.spawn_detached(tasks, async move {
+                transport.refuse_all(&mut requests).await;
+            });
         }
     }
 }
@@ -217,8 +218,7 @@ impl HttpTransport {
         reading: &mut Reading<'_>,
     ) -> Result<Option<Response>, BackendError> {
         // An event without data primes a resumable stream (2025-11-25 basic/transports).
-        let is_message = event.name.is_empty() || event.name == "message";
-        if !is_message || event.data.is_empty() {
+        if !is_message(&event) {
             // Only clients with a session have resumable streams.
             if event.data.is_empty() && event.id.is_some() && request.context.session().is_some() {
                 let _ = request
@@ -271,28 +271,8 @@ impl HttpTransport {
     /// streamable-http, Receiving Messages), but some do, and wait. Returns whether the server may
     /// be unable to continue.
     fn refuse_request(&self, asked: &Request) -> bool {
-        let is_ping = asked.method == Method::Ping;
-        let text = if is_ping {
-            pong_text(&asked.id)
-        } else {
-            refusal_text(&asked.id, &no_server_requests())
-        };
-        let post = self.post(text);
-        let limit = self.context.timeouts.own_message;
-        self.endpoint
-            .spawn_detached(&self.context.tasks, async move {
-                drop(timeout(limit, post).await);
-            });
-        let (backend, method) = (
-            &*self.context.name,
-            excerpt(asked.method.as_str().as_bytes(), 80),
-        );
-        tracing::warn!(
-            backend,
-            method,
-            "request of the server refused: a modern server must not send any"
-        );
-        !is_ping
+        self.post_detached(refuse_modern(&self.context.name, asked));
+        asked.method != Method::Ping
     }
 
     /// Handles a request on a call's stream, which is for the call's client (2025-11-25
@@ -362,6 +342,31 @@ impl HttpTransport {
                 &request.context.caller,
                 request.messages,
             );
+        }
+    }
+
+    /// Handles the open requests of a call that the server has ended. The client answers them if it
+    /// still can. Otherwise the server gets an error, at the latest when the client's time is over
+    /// or the connection ends.
+    fn reply_after_call(&self, mut requests: OpenServerRequests) {
+        let (transport, end) = (self.clone(), self.context.end.clone());
+        self.context.tasks.spawn(async move {
+            while !requests.is_empty() {
+                match end.run_until_cancelled(requests.next()).await {
+                    Some(ServerRequestReply { text, pause }) => {
+                        drop(pause);
+                        transport.reply_within(DELIVERY, text).await;
+                    }
+                    None => transport.refuse_all(&mut requests).await,
+                }
+            }
+        });
+    }
+
+    /// Refuses the open requests of a call that has ended.
+    async fn refuse_all(&self, requests: &mut OpenServerRequests) {
+        for text in requests.refuse_all(CALL_HAS_ENDED) {
+            self.reply_within(DELIVERY, text).await;
         }
     }
 

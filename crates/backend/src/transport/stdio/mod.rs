@@ -57,6 +57,6 @@ pub(crate) async fn start(
     number.store(log.number(), Ordering::Relaxed);
     let (outgoing, queue) = mpsc::channel(OUTGOING);
     let channel = Channel::new(LineQueue(outgoing), context);
-    process::run(spawned, queue, log, channel.shared());
+    process::run(spawned, queue, log, &channel.shared);
     Ok(channel)
 }
