@@ -163,10 +163,8 @@ impl Connection {
             && transport.http().is_some()
             && (context.declared.can_be_asked() || context.outlet.is_of_session());
         let subscribes = |capabilities: &Json| {
-            capabilities
-                .get("resources")
-                .and_then(|resources| resources.get("subscribe"))
-                .is_some_and(|it| it.is_true())
+            let resources = capabilities.get("resources");
+            resources.is_some_and(|resources| resources.flag("subscribe"))
         };
         let is_process =
             revision.has_sessions && transport.is_stdio() && context.outlet.is_of_requests();

@@ -106,15 +106,15 @@ impl Backend {
         known: Option<KnownServer>,
         shutdown: &CancellationToken,
     ) -> Arc<Self> {
-        let (server, unused) = (ServerParts::new(&settings, shutdown), idle_limit(&settings));
-        let reach = match settings.processes.serves {
-            Serves::Lists => Reach::Processes(Processes::start(settings, known, &server)),
-            Serves::Everybody | Serves::One => {
-                let places = Places::from_settings(&settings);
-                Reach::Shared(Group::start(settings, known, places, &server))
+        Self::new(settings, shutdown, |settings, server| {
+            match settings.processes.serves {
+                Serves::Lists => Reach::Processes(Processes::start(settings, known, server)),
+                Serves::Everybody | Serves::One => {
+                    let places = Places::from_settings(&settings);
+                    Reach::Shared(Group::start(settings, known, places, server))
+                }
             }
-        };
-        Self::new(server, reach, unused)
+        })
     }
 
     /// Like [`Backend::start`], for a server that each principal reaches with its own credentials.
@@ -124,12 +124,18 @@ impl Backend {
         credentials: Arc<dyn PrincipalCredentials>,
         shutdown: &CancellationToken,
     ) -> Arc<Self> {
-        let (server, unused) = (ServerParts::new(&settings, shutdown), idle_limit(&settings));
-        let reach = Reach::Credentials(PerPrincipal::start(settings, credentials, &server));
-        Self::new(server, reach, unused)
+        Self::new(settings, shutdown, |settings, server| {
+            Reach::Credentials(PerPrincipal::start(settings, credentials, server))
+        })
     }
 
-    fn new(server: Arc<ServerParts>, reach: Reach, unused: Duration) -> Arc<Self> {
+    fn new(
+        settings: BackendSettings,
+        shutdown: &CancellationToken,
+        start: impl FnOnce(BackendSettings, &Arc<ServerParts>) -> Reach,
+    ) -> Arc<Self> {
+        let (server, unused) = (ServerParts::new(&settings, shutdown), idle_limit(&settings));
+        let reach = start(settings, &server);
         let backend = Arc::new(Self { server, reach });
         backend
             .server
@@ -147,9 +153,8 @@ impl Backend {
     /// server ([`BackendSettings::is_same_server`]); secrets in them may have been rotated.
     pub fn use_credentials(&self, settings: &BackendSettings) {
         *self.server.transport.lock() = settings.transport.clone();
-        for group in self.groups() {
-            group.use_credentials(settings);
-        }
+        self.instances()
+            .for_each(|instance| instance.use_credentials(settings));
     }
 
     /// Facts about the server, for a later run.
@@ -188,6 +193,11 @@ impl Backend {
         }
     }
 
+    fn instances(&self) -> impl Iterator<Item = Arc<Instance>> {
+        let groups = self.groups();
+        groups.flat_map(|group| group.members.load_full().to_vec())
+    }
+
     fn groups(&self) -> impl Iterator<Item = Arc<Group>> {
         let of_principals = self
             .members()
@@ -215,7 +225,8 @@ async fn sweep(backend: Weak<Backend>, unused: Duration) {
         let Some(backend) = backend.upgrade() else {
             return;
         };
-        backend.groups().for_each(|group| group.sweep(short));
+        let instances = backend.instances();
+        instances.for_each(|instance| instance.pool.sweep(short));
         backend.members().iter().for_each(|members| members.sweep());
     }
 }
@@ -338,7 +349,8 @@ impl BackendClient for Backend {
         if let Err(own) = self.shared_group() {
             own.wishes.end_session(session);
         }
-        self.groups().for_each(|group| group.end_session(session));
+        self.instances()
+            .for_each(|instance| instance.pool.end_session(session));
     }
 
     /// The status of the connection in the best state. A user's refused credentials say nothing

@@ -3,8 +3,6 @@
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::subscription::{Change, Lists};
 
-use crate::connection::Connection;
-
 /// The notifications that a server declares.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notifies {
@@ -15,19 +13,13 @@ pub(super) struct Notifies {
 }
 
 impl Notifies {
-    pub(super) fn from_connection(connection: &Connection) -> Self {
-        Self::declared_by(&connection.description())
-    }
-
     pub(super) fn declared_by(description: &ServerDescription) -> Self {
         let Some(capabilities) = description.capabilities() else {
             return Self::default();
         };
         let declares = |feature: &str, option: &str| {
-            capabilities
-                .get(feature)
-                .and_then(|feature| feature.get(option))
-                .is_some_and(|value| value.is_true())
+            let feature = capabilities.get(feature);
+            feature.is_some_and(|feature| feature.flag(option))
         };
         Self {
             lists: Change::ALL
@@ -35,9 +27,7 @@ impl Notifies {
                 .filter(|change| declares(change.capability(), "listChanged"))
                 .collect(),
             resources: declares("resources", "subscribe"),
-            tasks: capabilities
-                .get("tasks")
-                .is_some_and(|tasks| tasks.is_object()),
+            tasks: capabilities.get("tasks").is_some_and(|it| it.is_object()),
         }
     }
 }

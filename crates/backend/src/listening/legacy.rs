@@ -28,7 +28,7 @@ pub(super) struct Base<'a> {
 impl Base<'_> {
     /// Keeps up the stream and the subscriptions; never returns.
     pub(super) async fn keep(self) {
-        let notifies = Notifies::from_connection(self.connection);
+        let notifies = Notifies::declared_by(&self.connection.description());
         let known = match self.connection.http() {
             Some(_) => StreamState::Closed,
             None => StreamState::Open { missed: false },
@@ -149,7 +149,7 @@ pub(super) async fn keep_for_clients(
     principal: &Principal,
     asks: bool,
 ) {
-    let tasks = Notifies::from_connection(connection).tasks;
+    let tasks = Notifies::declared_by(&connection.description()).tasks;
     let is_needed = |_: &u64| asks || (tasks && registry.any_task(principal));
     let settled = |_| connection.stream_is_settled();
     let stream = keep_stream(connection, registry.watch(), is_needed, settled);
@@ -169,7 +169,7 @@ pub(super) async fn keep_own(
     session: &Caller,
     is_repeated: bool,
 ) {
-    let lists = Notifies::from_connection(connection).lists;
+    let lists = Notifies::declared_by(&connection.description()).lists;
     let resubscribe = async {
         let mut requests = ResourceRequests::new(connection);
         for uri in registry.recorded().resources(session) {

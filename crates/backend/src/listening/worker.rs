@@ -66,7 +66,7 @@ impl ListeningWorker {
             match &self.origin {
                 Origin::Base => self.registry.close(),
                 Origin::Session(session) => self.registry.connection_ended(session),
-                Origin::Pooled(_) | Origin::Request(_) => {}
+                Origin::Clients { .. } => {}
             }
         }
     }
@@ -130,13 +130,13 @@ impl ListeningWorker {
                 };
                 Box::pin(join3(forwarding, own, telling)).await;
             }
-            (Origin::Pooled(principal) | Origin::Request(principal), Era::Legacy) => {
+            (Origin::Clients { principal, is_one }, Era::Legacy) => {
                 // Only a single client can be asked.
-                let asks = matches!(origin, Origin::Request(_)) && connection.may_ask();
+                let asks = *is_one && connection.may_ask();
                 let listening = legacy::keep_for_clients(registry, connection, principal, asks);
                 Box::pin(join(server_requests(None).forward(requests), listening)).await;
             }
-            (Origin::Session(_) | Origin::Pooled(_) | Origin::Request(_), Era::Modern) => {}
+            (Origin::Session(_) | Origin::Clients { .. }, Era::Modern) => {}
         }
         std::future::pending::<()>().await;
     }

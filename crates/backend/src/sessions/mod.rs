@@ -805,17 +805,19 @@ impl SessionPool {
         if let Some(supervised) = connections.find(&owner) {
             return Ok(supervised);
         }
-        let (origin, is_named) = match &owner {
-            Owner::Session(caller) => (Origin::Session(caller.clone()), true),
-            Owner::Capabilities(principal, _) => (Origin::Pooled(principal.clone()), false),
-            Owner::Client(holder, ..) => (Origin::Request(holder.principal().clone()), true),
-            Owner::Request(caller) => {
-                if let Some(spare) = connections.claim(&owner, &self.spare_key(client)) {
-                    return Ok(spare);
-                }
-                (Origin::Request(caller.principal().clone()), false)
-            }
+        if let Owner::Request(_) = owner
+            && let Some(spare) = connections.claim(&owner, &self.spare_key(client))
+        {
+            return Ok(spare);
+        }
+        let origin = match &owner {
+            Owner::Session(caller) => Origin::Session(caller.clone()),
+            Owner::Capabilities(..) | Owner::Client(..) | Owner::Request(_) => Origin::Clients {
+                principal: client.caller.principal().clone(),
+                is_one: !matches!(owner, Owner::Capabilities(..)),
+            },
         };
+        let is_named = matches!(owner, Owner::Session(_) | Owner::Client(..));
         let BackendLimits {
             sessions,
             request_sessions,

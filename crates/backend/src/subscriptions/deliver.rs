@@ -39,7 +39,7 @@ pub(super) fn deliver(
         Origin::Session(caller) => state.deliver_to_session(caller, &mut delivery),
         Origin::Base => state.deliver_to_all(shared, &mut delivery),
         // Updates of resources go through [`update`].
-        Origin::Pooled(_) | Origin::Request(_) => {}
+        Origin::Clients { .. } => {}
     }
     delivery.dropped
 }

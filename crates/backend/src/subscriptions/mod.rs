@@ -45,10 +45,12 @@ pub(crate) enum Origin {
     Base,
     /// The own connection of a client's session.
     Session(Caller),
-    /// A connection of one principal's clients without a session.
-    Pooled(Principal),
-    /// A connection of one request of a principal's client without a session.
-    Request(Principal),
+    /// A connection of clients without a session.
+    Clients {
+        principal: Principal,
+        /// Whether it serves a single client, or a single request.
+        is_one: bool,
+    },
 }
 
 impl Origin {
@@ -56,7 +58,7 @@ impl Origin {
     pub(crate) fn session(&self) -> Option<&Caller> {
         match self {
             Self::Session(caller) => Some(caller),
-            Self::Base | Self::Pooled(_) | Self::Request(_) => None,
+            Self::Base | Self::Clients { .. } => None,
         }
     }
 
@@ -65,7 +67,7 @@ impl Origin {
         match self {
             Self::Base => None,
             Self::Session(caller) => Some(caller.principal()),
-            Self::Pooled(principal) | Self::Request(principal) => Some(principal),
+            Self::Clients { principal, .. } => Some(principal),
         }
     }
 }

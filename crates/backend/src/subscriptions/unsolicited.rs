@@ -64,17 +64,14 @@ impl UnsolicitedSender {
     }
 
     /// Delivers a notification to its listeners.
-    pub(crate) fn deliver(&self, notification: Notification) {
+    pub(crate) fn deliver(&self, mut notification: Notification) {
         match (&notification.method, &self.origin) {
             (Method::Progress, _) => {
                 self.registry
                     .deliver_progress(self.process, notification, None);
             }
-            (Method::ResourceUpdated, Origin::Pooled(principal) | Origin::Request(principal)) => {
-                let notification = Notification {
-                    text: notification.text.detached(),
-                    ..notification
-                };
+            (Method::ResourceUpdated, Origin::Clients { principal, .. }) => {
+                notification.text = notification.text.detached();
                 self.registry
                     .deliver_jointly(self.process, principal, &notification);
             }
@@ -96,26 +93,25 @@ impl UnsolicitedSender {
 
     /// The owner of its connection, for operators.
     pub(crate) fn owner(&self) -> String {
-        let (principal, of_nobody) = match &self.origin {
-            Origin::Base => return "Fanlight".to_owned(),
-            Origin::Pooled(principal) if *principal == Principal::gateway() => {
-                return "Fanlight".to_owned();
-            }
-            Origin::Session(caller) => (caller.principal(), "a session"),
-            Origin::Pooled(principal) => (principal, "clients without a session"),
-            Origin::Request(principal) => (principal, "a client"),
+        let of_nobody = match &self.origin {
+            Origin::Session(_) => "a session",
+            Origin::Clients { principal, .. } if *principal == Principal::gateway() => "Fanlight",
+            Origin::Clients { is_one: true, .. } => "a client",
+            Origin::Clients { is_one: false, .. } => "clients without a session",
+            Origin::Base => "Fanlight",
         };
-        principal.id().unwrap_or_else(|| of_nobody.to_owned())
+        let id = self.origin.principal().and_then(Principal::id);
+        id.unwrap_or_else(|| of_nobody.to_owned())
     }
 
     /// Whether its connection serves clients without a session.
     pub(crate) fn is_of_requests(&self) -> bool {
-        matches!(self.origin, Origin::Pooled(_) | Origin::Request(_))
+        matches!(self.origin, Origin::Clients { .. })
     }
 
     /// Whether its connection serves a single client without a session.
     pub(crate) fn is_of_one_client(&self) -> bool {
-        matches!(self.origin, Origin::Request(_))
+        matches!(self.origin, Origin::Clients { is_one: true, .. })
     }
 
     /// Whether its connection belongs to a session.
@@ -152,7 +148,7 @@ impl UnsolicitedSender {
 
     /// Only on a connection that serves a single client is it clear which client a request is for.
     fn send(&self, request: impl FnOnce() -> UnsolicitedRequest) -> bool {
-        matches!(self.origin, Origin::Session(_) | Origin::Request(_)) && self.requests.add(request)
+        (self.is_of_session() || self.is_of_one_client()) && self.requests.add(request)
     }
 }
 

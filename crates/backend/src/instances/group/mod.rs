@@ -435,28 +435,6 @@ impl Group {
         }
     }
 
-    /// Ends a client's session.
-    pub(super) fn end_session(&self, session: SessionKey) {
-        for member in self.members.load().iter() {
-            member.pool.end_session(session);
-        }
-    }
-
-    /// Ends connections that have been unused for too long, or spare ones if connections are
-    /// `short`.
-    pub(super) fn sweep(&self, short: bool) {
-        for member in self.members.load().iter() {
-            member.pool.sweep(short);
-        }
-    }
-
-    /// Sends the headers in `settings` from the next message on.
-    pub(super) fn use_credentials(&self, settings: &BackendSettings) {
-        for member in self.members.load().iter() {
-            member.use_credentials(settings);
-        }
-    }
-
     /// The status of the instance in the best state.
     pub(super) fn status(&self) -> BackendStatus {
         let members = self.members.load();
