@@ -228,6 +228,14 @@ impl BackendError {
         }
     }
 
+    /// The failure itself, of an attempt to connect too.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::NotConnected { cause, .. } => cause,
+            other => other,
+        }
+    }
+
     /// The same failure of a request about a running task. The original request may have run.
     #[must_use]
     pub fn after_it_began(self) -> Self {

@@ -30,7 +30,6 @@ use crate::request::{BackendContext, TransportContext};
 use crate::settings::{
     BackendTimeouts, EraChoice, ProcessPolicy, STABLE_CONNECTION, Serves, start_total,
 };
-use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
@@ -145,7 +144,6 @@ pub(crate) struct Supervisor {
     pub(crate) for_client: Option<ForClient>,
     /// The request that needs the first connection.
     pub(crate) asked_by: Parent,
-    pub(crate) registry: Arc<SubscriptionRegistry>,
     pub(crate) wanted: Arc<Notify>,
     pub(crate) state: watch::Sender<State>,
     pub(crate) shutdown: CancellationToken,
@@ -301,7 +299,7 @@ impl Supervisor {
                     }
                 };
             let error = Box::pin(self.explained(error, &attempt)).await;
-            let is_refused = is_refused(&error);
+            let is_refused = matches!(error.cause(), BackendError::Unauthorized { .. });
             let delay = if is_refused {
                 backoff.delay_after_refusal()
             } else {
@@ -570,7 +568,9 @@ impl Supervisor {
         match self.settings.process().and_then(|policy| policy.idle) {
             Some(idle) => {
                 connection
-                    .retire_when_unused(idle, || self.registry.needs_more_than_lists())
+                    .retire_when_unused(idle, || {
+                        self.context.outlet.registry.needs_more_than_lists()
+                    })
                     .await;
             }
             None => pending().await,
@@ -647,13 +647,5 @@ impl Supervisor {
             state.attempts += u64::from(is_attempt);
             state.phase = phase;
         });
-    }
-}
-
-/// Whether the server answers, but refuses the credentials.
-fn is_refused(error: &BackendError) -> bool {
-    match error {
-        BackendError::NotConnected { cause, .. } => is_refused(cause),
-        error => matches!(error, BackendError::Unauthorized { .. }),
     }
 }

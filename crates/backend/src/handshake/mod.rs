@@ -92,11 +92,7 @@ impl Handshake<'_> {
     {
         let transport = open().await?;
         if self.is_second_era {
-            let opened = self
-                .initialize(&transport, Revision::NEWEST_LEGACY)
-                .await
-                .map_err(Refusal::into_error)?;
-            return self.finish(transport, opened).await;
+            return self.open_legacy(transport, Revision::NEWEST_LEGACY).await;
         }
         let sse_first = self.sse_first || self.remembered.is_some_and(|known| known.sse);
         if sse_first && self.choice != EraChoice::Modern
@@ -121,6 +117,17 @@ impl Handshake<'_> {
             }
             (EraChoice::Auto | EraChoice::Modern, _) => self.detect(transport, open).await,
         }
+    }
+
+    /// Agrees on a legacy revision without a probe.
+    async fn open_legacy(
+        &self,
+        transport: Transport,
+        revision: Revision,
+    ) -> Result<Agreed, BackendError> {
+        let opened = self.initialize(&transport, revision).await;
+        self.finish(transport, opened.map_err(Refusal::into_error)?)
+            .await
     }
 
     async fn detect<O>(
@@ -150,12 +157,7 @@ impl Handshake<'_> {
             Ok(Probed::Crashed(revision)) => {
                 // Some legacy servers exit on a request before `initialize`.
                 drop(transport);
-                let transport = open().await?;
-                let opened = self
-                    .initialize(&transport, revision)
-                    .await
-                    .map_err(Refusal::into_error)?;
-                self.finish(transport, opened).await
+                self.open_legacy(open().await?, revision).await
             }
             Err(refusal) => self.conclude(transport, Err(refusal)).await,
         }
@@ -190,12 +192,8 @@ impl Handshake<'_> {
         let Some(channel) = http.open_sse_transport(self.probe_timeout).await? else {
             return Ok(None);
         };
-        let transport = Transport::Sse(channel);
-        let opened = self
-            .initialize(&transport, Revision::NEWEST_LEGACY)
-            .await
-            .map_err(Refusal::into_error)?;
-        self.finish(transport, opened).await.map(Some)
+        let opened = self.open_legacy(Transport::Sse(channel), Revision::NEWEST_LEGACY);
+        opened.await.map(Some)
     }
 
     /// Probes the server. `is_patient` waits as long as the caller, for a server that was modern.

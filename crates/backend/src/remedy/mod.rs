@@ -13,8 +13,9 @@ use std::path::Path;
 
 use fanlight_canonical::{BackendError, FailureDetails, Remedy, RemedyKind};
 
-use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
+
+pub(crate) use url::find_for_url;
 
 /// The remedy for a process that did not start, or did not remain a server. It has no `output` if it
 /// did not start.
@@ -29,20 +30,11 @@ pub(crate) fn find_for_process(
     output::rule(settings, output).or_else(|| by_error(settings, error, output))
 }
 
-/// The remedy for a URL without a working server. Failures to connect explain themselves.
-pub(crate) async fn find_for_url(endpoint: &HttpEndpoint, error: &BackendError) -> Option<Remedy> {
-    url::find(endpoint, error).await
-}
-
 fn by_error(
     settings: &ProcessSettings,
     error: &BackendError,
     output: &FailureDetails,
 ) -> Option<Remedy> {
-    let cause = match error {
-        BackendError::NotConnected { cause, .. } => cause,
-        other => other,
-    };
     if program_name(settings) == "docker" && !settings.args.iter().any(|arg| is_interactive(arg)) {
         let text = "put `-i` after `run` in `args`: without it the container has no standard input";
         return remedy(RemedyKind::Configuration, text);
@@ -52,7 +44,7 @@ fn by_error(
                     and output (often `--stdio`) or that silences it";
         return remedy(RemedyKind::Server, text);
     }
-    match cause {
+    match error.cause() {
         BackendError::Timeout { .. } => {
             let text = "if it only starts slowly, give it a longer `startTimeout`; if it serves over HTTP, start it \
                         yourself and configure its `url`";

@@ -21,13 +21,10 @@ const DESCRIPTION: usize = 64 << 10;
 /// The maximum number of issuers and scopes to show.
 const SHOWN: usize = 8;
 
-/// The remedy; inspects the server more closely if that is useful.
-pub(super) async fn find(endpoint: &HttpEndpoint, error: &BackendError) -> Option<Remedy> {
-    let cause = match error {
-        BackendError::NotConnected { cause, .. } => cause,
-        other => other,
-    };
-    match cause {
+/// The remedy for a URL without a working server. Inspects the server more closely if that is
+/// useful; failures to connect explain themselves.
+pub(crate) async fn find_for_url(endpoint: &HttpEndpoint, error: &BackendError) -> Option<Remedy> {
+    match error.cause() {
         BackendError::Unauthorized { status } => sign_in(endpoint, *status).await,
         BackendError::ClosedEarly
         | BackendError::Status { status: 400 }
@@ -105,8 +102,8 @@ async fn protection(endpoint: &HttpEndpoint) -> Option<String> {
     let texts = |key: &str| -> Vec<String> {
         let list = metadata.get(key).unwrap_or_default();
         let texts = list
-            .elements()
-            .filter_map(|entry| Some(excerpt(list.slice(entry).as_str()?.as_bytes(), 200)));
+            .items()
+            .filter_map(|entry| Some(excerpt(entry.as_str()?.as_bytes(), 200)));
         texts.take(SHOWN).collect()
     };
     let (issuers, scopes) = (texts("authorization_servers"), texts("scopes_supported"));

@@ -29,8 +29,7 @@ pub(super) enum Refusal {
 
 impl Refusal {
     pub(super) fn classify(error: &BackendError) -> Self {
-        match error {
-            BackendError::NotConnected { cause, .. } => Self::classify(cause),
+        match error.cause() {
             BackendError::Overloaded { .. } | BackendError::Status { status: 408 | 429 } => {
                 Self::Unclear
             }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Json, Method, Notification, Response};
+use fanlight_protocol::{Json, Method, Notification, Response};
 use fanlight_telemetry::{Parent, Subject};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -972,7 +972,6 @@ fn open(
         settings: Arc::clone(settings),
         for_client,
         asked_by: asked_by.clone(),
-        registry: Arc::clone(registry),
         wanted: Arc::clone(&wanted),
         state: sender,
         shutdown: end.clone(),

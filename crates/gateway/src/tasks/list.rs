@@ -156,7 +156,7 @@ impl Page<'_> {
             }
             Part::Page(result) => {
                 let more = result.get(NEXT).filter(|next| next.kind() == Kind::String);
-                for task in entries(&result) {
+                for task in result.get(MEMBER).unwrap_or_default().items() {
                     // The server also lists tasks of tools that the endpoint hides, and perhaps tasks
                     // of other clients.
                     if self.view.filters(Filtered::Tools)
@@ -210,11 +210,6 @@ impl Page<'_> {
         }
         Response::from_result(&result.optional("_meta", meta.as_ref()).finish())
     }
-}
-
-fn entries(result: &Json) -> Vec<Json> {
-    let list = result.get(MEMBER).unwrap_or_default();
-    list.items().collect()
 }
 
 /// The client's params with the client's cursor replaced by the server's own, or removed.

@@ -169,8 +169,7 @@ struct Table {
 
 #[derive(Clone, Debug)]
 struct Owner {
-    backend: BackendId,
-    made_by: Option<Arc<PolicySubject>>,
+    known: Known,
     until: Instant,
     /// When the entry has to be shared with the replicas again.
     told_until: Instant,
@@ -198,10 +197,7 @@ impl MemoryOwners {
             .filter(|owner| owner.until > Instant::now())
             .map(|owner| {
                 owner.used = used;
-                Known {
-                    backend: owner.backend,
-                    made_by: owner.made_by.clone(),
-                }
+                owner.known.clone()
             });
         if found.is_none() {
             table.owners.remove(task);
@@ -230,7 +226,8 @@ impl MemoryOwners {
         } = learnt;
         let (mut table, now) = (self.table.lock(), Instant::now());
         let known = table.owners.get(&task).filter(|known| known.until > now);
-        if evidence == Evidence::Created || known.is_none_or(|known| known.backend == backend) {
+        if evidence == Evidence::Created || known.is_none_or(|owner| owner.known.backend == backend)
+        {
             let known = known.filter(|_| evidence == Evidence::Seen);
             let told_before = known.map_or(now, |known| known.told_until);
             let told_until = if is_told {
@@ -238,7 +235,9 @@ impl MemoryOwners {
             } else {
                 told_before
             };
-            let made_by = known.and_then(|known| known.made_by.clone()).or(made_by);
+            let made_by = known
+                .and_then(|owner| owner.known.made_by.clone())
+                .or(made_by);
             if table.owners.len() >= self.limit && table.owners.get(&task).is_none() {
                 table.make_space(self.limit, &peer);
             }
@@ -248,8 +247,7 @@ impl MemoryOwners {
                 task,
                 peer,
                 Owner {
-                    backend,
-                    made_by,
+                    known: Known { backend, made_by },
                     until: now + kept_for,
                     told_until,
                     used,
@@ -288,10 +286,8 @@ impl Table {
 /// missing or too long.
 pub(super) fn id_and_time(state: &Json) -> Option<(String, Duration)> {
     let id = state
-        .get("taskId")?
-        .as_str()
-        .filter(|id| id.len() <= LONGEST_ID)?
-        .into_owned();
+        .text_at("taskId")
+        .filter(|id| id.len() <= LONGEST_ID)?;
     // `ttl` of 2025-11-25, `ttlMs` of the extension; both in milliseconds, `null` for no end.
     let ttl = state
         .get("ttlMs")
