@@ -84,12 +84,17 @@ impl ToolTable {
         let Some(result) = response.result() else {
             return response;
         };
-        if !self.mirrors {
-            self.remember(self.with_task_support(&result));
-            return response;
-        }
         let (mut learnt, seen) = (Vec::new(), Instant::now());
-        let without_invalid =
+        let mut learn = |tool: &Json, name: &str, headers, needs_task| {
+            let known = KnownTool {
+                headers,
+                needs_task,
+                is_repeatable: declares_repeatable(tool),
+                seen,
+            };
+            learnt.push((name.to_owned(), known));
+        };
+        let without_invalid = if self.mirrors {
             without_invalid_tools(&result, self.max_mirrored, |tool, name, found| {
                 let headers = match found {
                     Ok(headers) if headers.is_empty() => Arc::clone(&self.none),
@@ -99,46 +104,24 @@ impl ToolTable {
                         Arc::clone(&self.none)
                     }
                 };
-                learnt.push((
-                    name.to_owned(),
-                    KnownTool {
-                        headers,
-                        needs_task: false,
-                        is_repeatable: declares_repeatable(tool),
-                        seen,
-                    },
-                ));
-            });
+                learn(tool, name, headers, false);
+            })
+        } else {
+            let tools = result.get("tools");
+            for tool in tools.iter().flat_map(Json::items) {
+                if let Some(name) = tool.text_at("name") {
+                    let execution = tool.get("execution");
+                    let needs_task = execution.is_some_and(|it| it.says("taskSupport", "required"));
+                    learn(&tool, &name, Arc::clone(&self.none), needs_task);
+                }
+            }
+            None
+        };
         self.remember(learnt);
         match without_invalid {
             Some(result) => response.with_body(&result),
             None => response,
         }
-    }
-
-    fn with_task_support(&self, result: &Json) -> Vec<(String, KnownTool)> {
-        let Some(tools) = result.get("tools") else {
-            return Vec::new();
-        };
-        let seen = Instant::now();
-        let known = |tool: Json| {
-            let support = tool
-                .get("execution")
-                .and_then(|execution| execution.get("taskSupport"));
-            let needs_task =
-                support.is_some_and(|support| support.as_str().as_deref() == Some("required"));
-            let name = tool.text_at("name")?;
-            Some((
-                name,
-                KnownTool {
-                    headers: Arc::clone(&self.none),
-                    needs_task,
-                    is_repeatable: declares_repeatable(&tool),
-                    seen,
-                },
-            ))
-        };
-        tools.items().filter_map(known).collect()
     }
 
     fn warn_once(&self, backend: &str, tool: &str, reason: &AnnotationError) {

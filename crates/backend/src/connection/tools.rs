@@ -82,8 +82,12 @@ impl Connection {
         }
     }
 
-    /// Whether a legacy server requires that the tool is called as a task.
-    pub(crate) async fn needs_task(&self, tool: &str) -> bool {
+    /// Whether a legacy server requires that the tool is called as a task; `reread` reads the tool
+    /// list again.
+    pub(crate) async fn needs_task(&self, tool: &str, reread: bool) -> bool {
+        if reread {
+            self.reload_tools().await;
+        }
         if self.tasks != Some(TaskDialect::Requested) {
             return false;
         }
@@ -118,12 +122,6 @@ impl Connection {
             let _ = timeout(self.context.timeouts.own_message, reading).await;
         }
         known().is_some_and(|known| known.is_repeatable)
-    }
-
-    /// Like [`Connection::needs_task`], with a freshly read tool list.
-    pub(crate) async fn needs_task_now(&self, tool: &str) -> bool {
-        self.reload_tools().await;
-        self.needs_task(tool).await
     }
 
     /// Reads the tool list unless that was tried before. Without it a call goes out unchanged: the

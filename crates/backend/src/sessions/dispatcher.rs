@@ -322,11 +322,7 @@ impl Dispatcher {
         reread: bool,
     ) -> Result<bool, BackendError> {
         let connection = self.lease(client).await?.connection;
-        Ok(if reread {
-            connection.needs_task_now(tool).await
-        } else {
-            connection.needs_task(tool).await
-        })
+        Ok(connection.needs_task(tool, reread).await)
     }
 
     /// The connection for a request of this client.
