@@ -52,7 +52,7 @@ impl TaskTranslation {
         task: &TaskId,
     ) -> Result<Response, BackendError> {
         let origin = self.origins.touch(&task.key(&call.context));
-        let origin = origin.unwrap_or_else(|| Arc::new(without_progress(&call.context)));
+        let origin = origin.unwrap_or_else(|| without_progress(&call.context));
         match call.method {
             Method::GetTask => {
                 let params = call.params.clone().unwrap_or_else(Json::empty_object);
@@ -191,7 +191,9 @@ impl TaskTranslation {
             client_info: client.client_info.as_ref().map(Json::detached),
             capabilities: client.capabilities.detached(),
             trace: Parent::default(),
-            ..without_progress(client)
+            wants_progress: false,
+            request: None,
+            ..client.clone()
         };
         let info = origin
             .client_info

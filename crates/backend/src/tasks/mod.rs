@@ -405,19 +405,23 @@ fn as_task(call: &Call) -> Call {
 }
 
 /// The context of a request without progress.
-fn without_progress(context: &CallContext) -> CallContext {
-    CallContext {
+fn without_progress(context: &CallContext) -> Arc<CallContext> {
+    Arc::new(CallContext {
         wants_progress: false,
         request: None,
         ..context.clone()
-    }
+    })
 }
 
-/// The context with the tasks extension among its capabilities.
-fn with_extension(context: &CallContext) -> CallContext {
-    CallContext {
-        capabilities: translate::with_extension(&context.capabilities),
-        ..context.clone()
+/// The call with the tasks extension among the client's capabilities.
+fn with_extension(call: &Call) -> Call {
+    let context = CallContext {
+        capabilities: translate::with_extension(&call.context.capabilities),
+        ..(*call.context).clone()
+    };
+    Call {
+        context: Arc::new(context),
+        ..call.clone()
     }
 }
 

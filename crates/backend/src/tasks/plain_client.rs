@@ -37,7 +37,7 @@ impl TaskTranslation {
             task.get("ttl"),
             true,
         );
-        let (context, messages) = (Arc::new(without_progress(&call.context)), &call.messages);
+        let (context, messages) = (without_progress(&call.context), &call.messages);
         let mut cancel = CancelOnDrop {
             translator: Arc::clone(self),
             context,
@@ -68,16 +68,7 @@ impl TaskTranslation {
         let mut permit = None;
         if requires_extension(&response) && !is_modern(&call.context) {
             permit = Some(self.permit(&call.context.peer)?);
-            response = self
-                .calls
-                .exchange(
-                    &Call {
-                        context: Arc::new(with_extension(&call.context)),
-                        ..call.clone()
-                    },
-                    progress,
-                )
-                .await?;
+            response = self.calls.exchange(&with_extension(call), progress).await?;
         }
         let Some(task) = response.result() else {
             return Ok(response);
@@ -92,7 +83,7 @@ impl TaskTranslation {
             task.get("ttlMs"),
             true,
         );
-        let context = Arc::new(without_progress(&with_extension(&call.context)));
+        let context = without_progress(&with_extension(call).context);
         let (translator, armed) = (Arc::clone(self), true);
         let mut cancel = CancelOnDrop {
             translator,

@@ -37,8 +37,7 @@ impl TaskTranslation {
     ) -> Result<Response, BackendError> {
         let plain = Call {
             params: call.params.as_ref().map(without_task),
-            context: Arc::new(with_extension(&call.context)),
-            ..call.clone()
+            ..with_extension(call)
         };
         let response = self.calls.exchange(&plain, progress).await?;
         let Some(result) = response.result() else {
@@ -76,10 +75,7 @@ impl TaskTranslation {
         }
         match call.method {
             Method::GetTask => {
-                let call = Call {
-                    context: Arc::new(with_extension(&call.context)),
-                    ..call.clone()
-                };
+                let call = with_extension(call);
                 let response = self.calls.exchange(&call, progress).await?;
                 let Some(state) = response.result() else {
                     if response.error_code() == Some(code::INVALID_PARAMS) {
@@ -93,7 +89,7 @@ impl TaskTranslation {
             }
             Method::TaskResult => {
                 let _permit = self.permit(&call.context.peer)?;
-                let context = Arc::new(without_progress(&with_extension(&call.context)));
+                let context = without_progress(&with_extension(call).context);
                 let (messages, id) = (&call.messages, &task.json);
                 let wait = ExtensionWait {
                     translator: self,
@@ -118,7 +114,7 @@ impl TaskTranslation {
     }
 
     async fn cancel_requested(&self, call: &Call, id: &Json) -> Result<Response, BackendError> {
-        let context = Arc::new(without_progress(&with_extension(&call.context)));
+        let context = without_progress(&with_extension(call).context);
         let get = || self.query(Method::GetTask, task_params(id), &context);
         let before = get().await?;
         let Some(task) = before.result() else {
@@ -166,7 +162,7 @@ impl TaskTranslation {
         let next = (owned.len() > PAGE)
             .then(|| owned.get(PAGE - 1).map(|(number, _)| *number))
             .flatten();
-        let context = Arc::new(without_progress(&with_extension(&call.context)));
+        let context = without_progress(&with_extension(call).context);
         let mut tasks = ArrayBuilder::default();
         for (_, id) in owned.into_iter().take(PAGE) {
             if let Some(task) = self.listed(id, &context).await? {

@@ -78,7 +78,7 @@ impl RequestedWait<'_> {
         pace.follow(task.get("pollInterval").as_ref());
         // Doubles each time, since a large result may take long.
         let mut delay = TASK_RESULT;
-        let context = Arc::new(without_progress(self.context));
+        let context = without_progress(self.context);
         loop {
             pace.wait().await;
             let outcome = self
