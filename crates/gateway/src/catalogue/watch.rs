@@ -142,7 +142,7 @@ impl ListWatcher {
         if let Some(change) = change {
             self.list_changed(change, backend);
         } else if let Some(uri) = notification.updated_uri() {
-            self.reads.note_change(backend, &uri);
+            self.reads.note_change(backend, Some(&uri));
         }
     }
 
@@ -194,7 +194,7 @@ impl ListWatcher {
                 .announce_to(is_moved, change, &topology, backend);
         }
         if change == Change::Resources {
-            self.reads.all_changed(backend);
+            self.reads.note_change(backend, None);
         }
         self.read_again(change, backend);
     }

@@ -113,21 +113,14 @@ impl Reads {
         }
     }
 
-    /// Acts on a server's announcement that a resource has changed; `uri` is the server's own name
-    /// for it.
-    pub(crate) fn note_change(&self, backend: BackendId, uri: &str) {
-        self.count_change(backend);
-        self.kept.iter().for_each(|kept| kept.remove(backend, uri));
-    }
-
-    /// Acts on an announcement that all resources of a server may have changed.
-    pub(crate) fn all_changed(&self, backend: BackendId) {
-        self.count_change(backend);
-        self.kept.iter().for_each(|kept| kept.remove_all(backend));
-    }
-
-    fn count_change(&self, backend: BackendId) {
+    /// Acts on a server's announcement that a resource has changed, or all of them without `uri`,
+    /// the server's own name for the resource.
+    pub(crate) fn note_change(&self, backend: BackendId, uri: Option<&str>) {
         *self.running.lock().changes.entry(backend).or_default() += 1;
+        self.kept.iter().for_each(|kept| match uri {
+            Some(uri) => kept.remove(backend, uri),
+            None => kept.remove_all(backend),
+        });
     }
 
     /// How many changes of its resources a server has announced.
