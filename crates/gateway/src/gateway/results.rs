@@ -151,6 +151,7 @@ impl Shortening {
             ..
         } = self;
         let trace = &request.context.trace;
+        let has_schema = |tool: &Json| tool.peek("outputSchema").is_some();
         let name = request
             .params
             .as_ref()
@@ -158,13 +159,11 @@ impl Shortening {
         match name.filter(|_| request.method == Method::CallTool) {
             Some(name) => {
                 let tool = core.listed_tool(view, &name, trace).await;
-                tool.is_some_and(|tool| tool.definition.peek("outputSchema").is_some())
+                tool.is_some_and(|tool| has_schema(&tool.definition))
             }
             None => {
                 let tools = core.tools_of(view, trace).await;
-                tools
-                    .entries()
-                    .any(|tool| tool.visible.peek("outputSchema").is_some())
+                tools.entries().any(|tool| has_schema(&tool.visible))
             }
         }
     }
@@ -290,28 +289,25 @@ impl Gateway {
             }
             None => Err(NoPiece::Unknown),
         };
-        let as_tool = most.is_some();
-        match read {
-            Ok(response) => response,
-            Err(NoPiece::Invalid(why)) if as_tool => tell(&why),
-            Err(NoPiece::Invalid(why)) => Response::from_error(&fault::invalid_params(why)),
+        let refusal = match read {
+            Ok(response) => return response,
+            Err(NoPiece::Invalid(why)) => fault::invalid_params(why),
             Err(NoPiece::Lost(error)) => {
                 tracing::error!(%error, "a kept result cannot be read below stateDir");
                 let message = "the gateway cannot read the kept result; its log has the reason";
-                let error = RpcError::new(code::INTERNAL, message);
-                Response::from_error(&error)
+                return Response::from_error(&RpcError::new(code::INTERNAL, message));
             }
             Err(NoPiece::Unknown) => {
                 let mut error = fault::unknown_resource(uri);
                 if found.is_none() && is_gone() {
                     error.message += ": the gateway's process that kept it has ended";
                 }
-                if as_tool {
-                    tell(&error.message)
-                } else {
-                    Response::from_error(&error)
-                }
+                error
             }
+        };
+        match most {
+            Some(_) => tell(&refusal.message),
+            None => Response::from_error(&refusal),
         }
     }
 
