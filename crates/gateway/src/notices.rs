@@ -84,10 +84,8 @@ impl Notices {
         let routed = match params.filter(|_| several) {
             None => Ok(None),
             Some(params) => {
-                let tasks = &self.directory.tasks;
-                let owner = tasks.known_owner(view, context, Some(&params)).await;
                 let lookup = self.directory.lookup(view, context);
-                lookup.target_of_unknown(&params, owner).await
+                lookup.target_of_unknown(&params).await
             }
         };
         let send = async |backend: &Member, notification: &Notification| {

@@ -155,14 +155,11 @@ impl Lookup<'_> {
     }
 
     /// The target of an unknown method: the server that owns a name in its parameters. `None` if
-    /// they name nothing known. `task_owner` is the server that has the task in the parameters.
-    pub(crate) async fn target_of_unknown(
-        self,
-        params: &Json,
-        task_owner: Option<BackendId>,
-    ) -> Result<Option<Routed>, RpcError> {
-        let names = extensions::names(params);
-        let mut found = task_owner;
+    /// they name nothing known.
+    pub(crate) async fn target_of_unknown(self, params: &Json) -> Result<Option<Routed>, RpcError> {
+        let (tasks, names) = (&self.directory.tasks, extensions::names(params));
+        let task = tasks.known(self.view, self.context, Some(params)).await;
+        let mut found = task.map(|known| known.backend);
         let mut edits = Edits::new(params.bytes().clone());
         let mut is_edited = false;
         for name in &names {

@@ -73,12 +73,7 @@ impl Gateway {
         }
         let lookup = self.directory.lookup(view, &call.context);
         if let Some(params) = &call.params {
-            let task_owner = self
-                .directory
-                .tasks
-                .known_owner(view, &call.context, Some(params))
-                .await;
-            let routed = lookup.target_of_unknown(params, task_owner).await;
+            let routed = lookup.target_of_unknown(params).await;
             // A hidden method must look like one that the server does not have.
             let routed = routed.map_err(|error| {
                 if view.backends().all(takes) {

@@ -164,9 +164,9 @@ impl Page<'_> {
                     {
                         let known = self
                             .tasks
-                            .known_owner(self.view, &self.call.context, Some(&task))
+                            .known(self.view, &self.call.context, Some(&task))
                             .await;
-                        if known != Some(backend.id) {
+                        if known.is_none_or(|known| known.backend != backend.id) {
                             continue;
                         }
                     } else {

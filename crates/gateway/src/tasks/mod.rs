@@ -136,44 +136,25 @@ impl Tasks {
         let Some((task, kept_for)) = owners::id_and_time(state) else {
             return;
         };
+        let is_created = evidence == Evidence::Created;
         for key in TaskKey::all_of(&context.caller, &task) {
-            self.learn_as(view, context, key, known.clone(), kept_for, evidence)
-                .await;
+            // A new task is shared before its client learns of it and may ask another replica.
+            // Later it is shared only rarely, because that takes time.
+            let common = self.common.as_ref();
+            let to_be_told = common
+                .filter(|_| is_created || !self.owners.is_told(&key))
+                .and_then(|common| Some((common, key.in_common(known.made_by.is_some())?)));
+            let is_told = to_be_told.is_some();
+            if let Some((common, key)) = to_be_told {
+                let told = CommonTask {
+                    server: view.name(known.backend).into(),
+                    made_by: known.made_by.clone(),
+                    kept_for,
+                };
+                common.learn(key, told, is_created).await;
+            }
+            self.remember(context, key, known.clone(), kept_for, evidence, is_told);
         }
-    }
-
-    async fn learn_as(
-        &self,
-        view: &View,
-        context: &CallContext,
-        key: TaskKey,
-        known: Known,
-        kept_for: Duration,
-        evidence: Evidence,
-    ) {
-        // A new task is shared before its client learns of it and may ask another replica. Later it
-        // is shared only rarely, because that takes time.
-        let to_be_told = self
-            .common
-            .as_ref()
-            .filter(|_| evidence == Evidence::Created || !self.owners.is_told(&key));
-        let to_be_told =
-            to_be_told.and_then(|common| Some((common, key.in_common(known.made_by.is_some())?)));
-        let is_told = to_be_told.is_some();
-        if let Some((common, key)) = to_be_told {
-            common
-                .learn(
-                    key,
-                    CommonTask {
-                        server: view.name(known.backend).into(),
-                        made_by: known.made_by.clone(),
-                        kept_for,
-                    },
-                    evidence == Evidence::Created,
-                )
-                .await;
-        }
-        self.remember(context, key, known, kept_for, evidence, is_told);
     }
 
     /// Remembers, in this process alone, the owner of a listed task.
@@ -198,7 +179,7 @@ impl Tasks {
         &self,
         context: &CallContext,
         task: TaskKey,
-        Known { backend, made_by }: Known,
+        known: Known,
         kept_for: Duration,
         evidence: Evidence,
         is_told: bool,
@@ -206,11 +187,10 @@ impl Tasks {
         self.owners.learn(
             task,
             Learnt {
-                backend,
+                known,
                 peer: context.peer.clone(),
                 kept_for,
                 evidence,
-                made_by,
                 is_told,
             },
         );
@@ -367,16 +347,6 @@ impl Tasks {
         };
         view.rights().is_none()
             || view.permits_again(task_id(params).ok().and_then(made_by).as_deref())
-    }
-
-    /// The remembered server of the task that `params` name.
-    pub(crate) async fn known_owner(
-        &self,
-        view: &View,
-        context: &CallContext,
-        params: Option<&Json>,
-    ) -> Option<BackendId> {
-        Some(self.known(view, context, params).await?.backend)
     }
 
     /// The remembered server of the task that `params` name, and the call that made the task.

@@ -143,13 +143,11 @@ pub(crate) fn reduce(made_by: PolicySubject) -> Arc<PolicySubject> {
 /// New facts about a task.
 #[derive(Clone, Debug)]
 pub(super) struct Learnt {
-    pub(super) backend: BackendId,
+    pub(super) known: Known,
     /// The peer whose share of the limit the entry uses.
     pub(super) peer: Peer,
     pub(super) kept_for: Duration,
     pub(super) evidence: Evidence,
-    /// The call that created the task, if Fanlight knows it and a policy decided about it.
-    pub(super) made_by: Option<Arc<PolicySubject>>,
     /// Whether the replicas now share the entry, for the same time.
     pub(super) is_told: bool,
 }
@@ -217,27 +215,26 @@ impl MemoryOwners {
     /// Remembers the task's server for `kept_for`.
     pub(super) fn learn(&self, task: TaskKey, learnt: Learnt) {
         let Learnt {
-            backend,
+            mut known,
             peer,
             kept_for,
             evidence,
-            made_by,
             is_told,
         } = learnt;
         let (mut table, now) = (self.table.lock(), Instant::now());
-        let known = table.owners.get(&task).filter(|known| known.until > now);
-        if evidence == Evidence::Created || known.is_none_or(|owner| owner.known.backend == backend)
+        let owner = table.owners.get(&task).filter(|owner| owner.until > now);
+        if evidence == Evidence::Created
+            || owner.is_none_or(|owner| owner.known.backend == known.backend)
         {
-            let known = known.filter(|_| evidence == Evidence::Seen);
-            let told_before = known.map_or(now, |known| known.told_until);
+            let owner = owner.filter(|_| evidence == Evidence::Seen);
+            let told_before = owner.map_or(now, |owner| owner.told_until);
             let told_until = if is_told {
                 now + kept_for / 2
             } else {
                 told_before
             };
-            let made_by = known
-                .and_then(|owner| owner.known.made_by.clone())
-                .or(made_by);
+            let made_by = owner.and_then(|owner| owner.known.made_by.clone());
+            known.made_by = made_by.or(known.made_by);
             if table.owners.len() >= self.limit && table.owners.get(&task).is_none() {
                 table.make_space(self.limit, &peer);
             }
@@ -247,7 +244,7 @@ impl MemoryOwners {
                 task,
                 peer,
                 Owner {
-                    known: Known { backend, made_by },
+                    known,
                     until: now + kept_for,
                     told_until,
                     used,
@@ -355,11 +352,13 @@ mod tests {
         owners.learn(
             task,
             Learnt {
-                backend,
+                known: Known {
+                    backend,
+                    made_by: None,
+                },
                 peer: Peer::Local,
                 kept_for,
                 evidence,
-                made_by: None,
                 is_told: false,
             },
         );
@@ -445,11 +444,10 @@ mod tests {
             owners.learn(
                 key("t"),
                 Learnt {
-                    backend,
+                    known: Known { backend, made_by },
                     peer,
                     kept_for,
                     evidence,
-                    made_by,
                     is_told: false,
                 },
             );
@@ -621,11 +619,13 @@ mod tests {
             owners.learn(
                 key(task),
                 Learnt {
-                    backend,
+                    known: Known {
+                        backend,
+                        made_by: None,
+                    },
                     peer,
                     kept_for: ENDLESS,
                     evidence,
-                    made_by: None,
                     is_told: false,
                 },
             );
