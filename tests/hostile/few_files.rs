@@ -29,7 +29,7 @@ async fn all_calls_succeed(files: u32, clients: usize) {
     local.on("tools/call", Reply::result(r#"{"content":[]}"#));
     let entries = config(&[web.entry("a"), local.entry("b")]);
     // The waiting time depends on the machine, so the time-out is long: none of the calls may fail.
-    let patient = r#","timeouts":{"connect":"60s"}}"#;
+    let patient = r#","x-limits":"connect=60s"}"#;
     let text = format!("{}{patient}", entries.strip_suffix('}').unwrap());
     let gateway = Gateway::start_with_files(&text, files, files).await;
     let to = gateway.mcp;

@@ -20,7 +20,7 @@ async fn server(era: Era) -> Backend {
 }
 
 async fn gateway(urls: [&str; 2], more: &str) -> Gateway {
-    let timeouts = r#""timeouts":{"connect":"5s"},"x-limits":"reconnect=100ms,reconnectMax=200ms""#;
+    let timeouts = r#""x-limits":"connect=5s,reconnect=100ms,reconnectMax=200ms""#;
     let [one, two] = urls;
     Gateway::start(&format!(
         r#"{{"mcpServers":{{"pay":{{"urls":["{one}","{two}"]{more}}}}},{timeouts}}}"#

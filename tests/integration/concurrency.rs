@@ -150,9 +150,7 @@ async fn readiness_survives_the_loss_of_a_server() {
         bad.on(method, Reply::fault(Fault::Hang));
     }
     let entries = [bad.entry("bad"), good.entry("good")].join(",");
-    let text = format!(
-        r#"{{"mcpServers":{{{entries}}},"timeouts":{{"connect":"2s"}},"x-limits":"probe=2s"}}"#
-    );
+    let text = format!(r#"{{"mcpServers":{{{entries}}},"x-limits":"connect=2s,probe=2s"}}"#);
     let gateway = Gateway::start(&text).await;
     bad.wait_for("server/discover", 1).await;
     assert_eq!(

@@ -29,12 +29,7 @@ async fn client_of(bad: &str, good: &Backend) -> Client {
 
 /// [`client_of`] with short deadlines, for servers that do not respond.
 async fn impatient_client_of(bad: &str, good: &Backend) -> Client {
-    start(
-        bad,
-        good,
-        r#""timeouts":{"connect":"1s"},"x-limits":"list=1s,probe=500ms""#,
-    )
-    .await
+    start(bad, good, r#""x-limits":"connect=1s,list=1s,probe=500ms""#).await
 }
 
 async fn start(bad: &str, good: &Backend, more: &str) -> Client {

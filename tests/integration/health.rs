@@ -35,7 +35,7 @@ fn config(entries: &[String]) -> String {
 fn config_with(limits: &str, entries: &[String]) -> String {
     let limits = format!("{limits},probe=4s,list=3s,reconnect=100ms,reconnectMax=200ms");
     format!(
-        r#"{{"mcpServers":{{{}}},"timeouts":{{"connect":"5s"}},"x-limits":"{limits}"}}"#,
+        r#"{{"mcpServers":{{{}}},"x-limits":"connect=5s,{limits}"}}"#,
         entries.join(",")
     )
 }

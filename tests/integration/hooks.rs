@@ -374,8 +374,9 @@ async fn hook_replaces_a_result_only_if_it_may() {
 async fn hook_is_asked_about_matching_calls_with_its_headers_and_at_most_its_size() {
     let backend = backend().await;
     let guardrail = HttpRecorder::start(|_| says(r#"{"decision":"allow"}"#)).await;
-    let more = r#","match":{"server":"files","tool":"files/lo*"},"headers":{"X-Key":"s3cret"},"maxSize":"1KiB""#;
+    let more = r#","match":{"server":"files","tool":"files/lo*"},"headers":{"X-Key":"s3cret"}"#;
     let config = hooked(&backend, &guardrail, more);
+    let config = config.replacen('{', r#"{"x-limits":"question=1024","#, 1);
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     client.call("leak").await.member("result.content");
     assert!(guardrail.requests().is_empty());
@@ -395,7 +396,7 @@ async fn hook_is_asked_about_matching_calls_with_its_headers_and_at_most_its_siz
         denied.answer
     );
     assert_eq!(guardrail.requests().len(), 1);
-    client.gateway().log.line_with("maxSize").await;
+    client.gateway().log.line_with("more than 1024").await;
     let log = client.gateway().log.text();
     assert!(!log.contains("s3cret"), "{log}");
     let shown = text_at(client.gateway(), "/api/config").await;

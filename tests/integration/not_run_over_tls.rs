@@ -81,7 +81,7 @@ async fn call_whose_time_ends_during_a_handshake_was_not_carried_out() {
         let url = format!("https://{}/mcp", door.address);
         let config = json!({
             "mcpServers": { "only": { "url": url, "caFile": ca.path(), "timeout": "1s" } },
-            "timeouts": { "connect": "60s" },
+            "x-limits": "connect=60s",
         });
         let gateway = Gateway::start(&config.to_string()).await;
         let answer: Value = call(&gateway, "t", "{}").await;

@@ -16,7 +16,7 @@ use crate::server_lives::text_at;
 /// The configuration of a gateway whose only server has these URLs.
 fn config(urls: &[String], more: &str) -> String {
     let urls: Vec<_> = urls.iter().map(|url| format!("\"{url}\"")).collect();
-    let timeouts = r#""timeouts":{"connect":"5s"},"x-limits":"healthTimeouts=2,reconnect=100ms,reconnectMax=200ms""#;
+    let timeouts = r#""x-limits":"connect=5s,healthTimeouts=2,reconnect=100ms,reconnectMax=200ms""#;
     format!(
         r#"{{"mcpServers":{{"pay":{{"urls":[{}]{more}}}}},{timeouts}}}"#,
         urls.join(",")

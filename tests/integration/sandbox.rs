@@ -489,7 +489,7 @@ async fn server_is_refused_on_a_kernel_without_landlock() {
             unconfined["args"][2] = json!("other");
             let confined = entry(json!({ "landlock": landlock, "files": 64 }));
             let config = json!({
-                "mcpServers": { "confined": confined, "unconfined": unconfined }, "timeouts": { "connect": "5s" }, "x-limits": "startAttempts=1,processStop=1s",
+                "mcpServers": { "confined": confined, "unconfined": unconfined }, "x-limits": "connect=5s,startAttempts=1,processStop=1s",
             });
             let gateway = Gateway::start_without_landlock(&config.to_string(), is_disabled).await;
             let error = within("the refusal", async {

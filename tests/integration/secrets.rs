@@ -248,7 +248,6 @@ fn configuration(web: &str, folder: &Path) -> Value {
             "secret": client("clientCredentials", json!({})),
             "key": client("clientCredentials", json!({"clientSecret": null, "key": key})),
             "basic": auth(json!({"type": "basic", "username": "u", "password": planted("serverAuth.password")})),
-            "bearer": auth(json!({"type": "bearer", "token": planted("serverAuth.token")})),
             "users": auth(json!({"type": "userKey", "prefix": format!("{} ", planted("serverAuth.prefix"))})),
             "exchange": client("exchange", json!({"issuer": null, "tokenEndpoint": url("serverAuth.tokenEndpoint")})),
             "enterprise": client("enterprise", json!({"tokenFile": folder.join("keys.yaml"), "idp": {
@@ -287,7 +286,6 @@ async fn secret_of_any_option_is_in_no_output() {
         "secret",
         "key",
         "basic",
-        "bearer",
         "users",
         "exchange",
         "enterprise",

@@ -79,34 +79,24 @@ async fn assert_hidden(gateway: &Gateway, secrets: &[&str]) {
 
 #[tokio::test]
 async fn credentials_of_the_configuration_are_shown() {
-    for (auth, expected) in [
-        (
-            json!({ "type": "bearer", "token": SECRET }),
-            format!("Bearer {SECRET}"),
+    let auth = json!({ "type": "basic", "username": "fanlight", "password": SECRET });
+    // The base64 of "fanlight:s3cret-of-fanlight"
+    let expected = "Basic ZmFubGlnaHQ6czNjcmV0LW9mLWZhbmxpZ2h0";
+    let world = World::start(Era::Modern).await;
+    world.server.protect(Protection {
+        resource: None,
+        challenge: "Basic".to_owned(),
+        accepts: Arc::new(
+            move |message| match message.header("authorization") == Some(expected) {
+                true => Verdict::Accepted,
+                false => Verdict::Unauthorized,
+            },
         ),
-        // The base64 of "fanlight:s3cret-of-fanlight"
-        (
-            json!({ "type": "basic", "username": "fanlight", "password": SECRET }),
-            "Basic ZmFubGlnaHQ6czNjcmV0LW9mLWZhbmxpZ2h0".to_owned(),
-        ),
-    ] {
-        let world = World::start(Era::Modern).await;
-        let wanted = expected.clone();
-        world.server.protect(Protection {
-            resource: None,
-            challenge: "Bearer".to_owned(),
-            accepts: Arc::new(move |message| {
-                match message.header("authorization") == Some(&wanted) {
-                    true => Verdict::Accepted,
-                    false => Verdict::Unauthorized,
-                }
-            }),
-        });
-        let gateway = world.gateway(&auth).await;
-        assert!(call(&gateway, "t", "{}").await["result"].is_object());
-        assert_eq!(world.ledger(), [expected.as_str()]);
-        assert_hidden(&gateway, &[SECRET, &expected]).await;
-    }
+    });
+    let gateway = world.gateway(&auth).await;
+    assert!(call(&gateway, "t", "{}").await["result"].is_object());
+    assert_eq!(world.ledger(), [expected]);
+    assert_hidden(&gateway, &[SECRET, expected]).await;
 }
 
 #[tokio::test]

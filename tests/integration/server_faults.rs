@@ -151,7 +151,7 @@ async fn failure_to_connect_tells_clients_nothing_of_the_configuration() {
     let good = backend(Era::Modern, Transport::Http).await;
     for (case, settings) in cases {
         let bad = format!(r#""bad":{{{settings}}}"#);
-        let limits = r#""timeouts":{"connect":"1s"},"x-limits":"probe=300ms,list=3s""#;
+        let limits = r#""x-limits":"connect=1s,probe=300ms,list=3s""#;
         for entries in [bad.clone(), format!("{bad},{}", good.entry("good"))] {
             let gateway =
                 Gateway::start(&format!(r#"{{"mcpServers":{{{entries}}},{limits}}}"#)).await;

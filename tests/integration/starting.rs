@@ -75,9 +75,9 @@ async fn process_that_writes_to_standard_error_is_not_ended() {
             &folder,
             json!({ "startTimeout": "400ms", "era": configured }),
         );
-        let timeouts = json!({ "connect": "200ms", "call": "600ms" });
+        let timeouts = json!({ "call": "600ms" });
         let gateway = Gateway::start(
-            &json!({ "mcpServers": { "only": entry }, "timeouts": timeouts, "x-limits": "probe=100ms" }).to_string(),
+            &json!({ "mcpServers": { "only": entry }, "timeouts": timeouts, "x-limits": "connect=200ms,probe=100ms" }).to_string(),
         )
         .await;
         let starting = server_when(&gateway, "only", |server| {
@@ -132,9 +132,9 @@ async fn initialize_waits_for_the_only_server() {
         TempFile::folder(),
     );
     let entry = entry_after(&server, INSTALL, &folder, json!({}));
-    let timeouts = json!({ "connect": "100ms" });
     let gateway = Gateway::start(
-        &json!({ "mcpServers": { "only": entry }, "timeouts": timeouts, "x-limits": "probe=100ms" }).to_string(),
+        &json!({ "mcpServers": { "only": entry }, "x-limits": "connect=100ms,probe=100ms" })
+            .to_string(),
     )
     .await;
     let later = async {
@@ -246,10 +246,8 @@ async fn call_waits_for_a_slow_server_and_reports_progress_that_increases() {
         TempFile::folder(),
     );
     let entry = entry_after(&server, "sleep 1", &folder, json!({}));
-    let timeouts = json!({ "connect": "100ms" });
-    let limits = "startProgress=100ms";
-    let config =
-        json!({ "mcpServers": { "only": entry }, "timeouts": timeouts, "x-limits": limits });
+    let limits = "connect=100ms,startProgress=100ms";
+    let config = json!({ "mcpServers": { "only": entry }, "x-limits": limits });
     let mut gateway = Gateway::stdio(&config.to_string());
     let mut client = StdioClient::new(&mut gateway);
     for (token, meta) in [(true, r#""progressToken":"p""#), (false, "")] {
@@ -283,12 +281,9 @@ async fn lists_do_not_wait_for_a_starting_server_and_change_when_it_has_started(
     let entry = entry_after(&slow, INSTALL, &folder, json!({ "startTimeout": "2s" }));
     let mut servers: Value = serde_json::from_str(&format!("{{{}}}", fast.entry("fast"))).unwrap();
     servers["slow"] = entry;
-    let timeouts = json!({ "connect": "300ms" });
-    let limits = "list=300ms,listSettle=20ms";
-    let gateway = Gateway::start(
-        &json!({ "mcpServers": servers, "timeouts": timeouts, "x-limits": limits }).to_string(),
-    )
-    .await;
+    let limits = "connect=300ms,list=300ms,listSettle=20ms";
+    let gateway =
+        Gateway::start(&json!({ "mcpServers": servers, "x-limits": limits }).to_string()).await;
     let list: Value = serde_json::from_str(&ask(&gateway, "tools/list", "").await).unwrap();
     let text = list.to_string();
     assert!(

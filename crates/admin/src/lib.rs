@@ -38,7 +38,6 @@ mod operator;
 mod ready;
 mod replicas;
 mod reply;
-mod route;
 mod router;
 mod settings;
 mod ui;
@@ -65,7 +64,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use connections::{GrantedConnection, GrantedConnections};
 pub use operations::{OperationError, Operations, RateLimit, RateUse, Reloaded};
-pub use operator::{Member, Role, Roles, SignInIssuer};
+pub use operator::{Role, SignInIssuer};
 pub use replicas::{ReplicaView, Replicas, ReplicasView, ValkeyView};
 pub use settings::{AdminSettings, LiveSettings};
 

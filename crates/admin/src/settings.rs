@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use fanlight_config::AdminRoles;
 use fanlight_credentials::ConnectionFacts;
 use fanlight_fair::limit;
 use fanlight_http::{AcceptLimits, Admissions, Guard, Http1Limits, LiveTls, Origins, PublicUrl};
@@ -14,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use crate::operator::{Cookies, Digest, Purpose, Roles, SessionLimits, SignInIssuer};
+use crate::operator::{Cookies, Digest, Purpose, SessionLimits, SignInIssuer};
 
 /// Connections beyond [`AdminSettings::max_connections`] that serve only health checks. Otherwise
 /// an orchestrator would get no answer and restart the gateway. Orchestrators ask one at a time.
@@ -58,7 +59,7 @@ pub struct AdminSettings {
     /// The token that gives the role `operator`, if any.
     pub token: Option<String>,
     /// The roles of identities.
-    pub roles: Roles,
+    pub roles: AdminRoles,
     /// Sets of methods whose different subjects are different people.
     pub comparable: Vec<Vec<String>>,
     /// The issuers at which operators sign in.
@@ -92,7 +93,7 @@ impl Default for AdminSettings {
         Self {
             address: Some(([127, 0, 0, 1], 0).into()),
             token: None,
-            roles: Roles::default(),
+            roles: AdminRoles::default(),
             comparable: Vec::new(),
             sign_in: Vec::new(),
             public_url: None,

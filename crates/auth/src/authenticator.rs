@@ -13,10 +13,10 @@ use crate::bearer::{Bearer, Scheme};
 use crate::certificate::Certificates;
 use crate::id_token;
 use crate::keys::Keys;
-use crate::once::UsedOnce;
 use crate::proxy::Proxy;
 use crate::settings::Settings;
 use crate::token::Tokens;
+use crate::token::possession::UsedOnce;
 use crate::unknown_keys::{self, Asking, UnknownKeys};
 
 /// Identifies clients by the configuration in force. The default denies every request.
@@ -359,7 +359,9 @@ mod tests {
 
     use super::*;
     use crate::keys::{self, NewKey};
-    use crate::settings::{Grant, KeySettings, ProxySettings};
+    use fanlight_config::Key;
+
+    use crate::settings::ProxySettings;
     use crate::testing::at_mcp;
 
     /// The outcome for a request with these headers on this connection.
@@ -379,12 +381,13 @@ mod tests {
         }
     }
 
-    fn with_key(key: &NewKey) -> KeySettings {
-        KeySettings {
+    fn with_key(key: &NewKey) -> Key {
+        Key {
             name: "ci".to_owned(),
-            digest: keys::digest(key.text()),
+            sha256: keys::digest(key.text()),
+            groups: Vec::new(),
+            scopes: None,
             expires: None,
-            grant: Grant::default(),
             endpoints: None,
         }
     }
@@ -480,7 +483,7 @@ mod tests {
         let key = NewKey::make().unwrap();
         let endpoints = Some(vec!["/mcp/readers".to_owned()]);
         let settings = Settings {
-            keys: Some(vec![KeySettings {
+            keys: Some(vec![Key {
                 endpoints,
                 ..with_key(&key)
             }]),

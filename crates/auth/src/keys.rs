@@ -11,11 +11,12 @@ use std::time::SystemTime;
 use aws_lc_rs::digest::{SHA256, digest as hash};
 use aws_lc_rs::rand;
 use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_config::Key;
 use fanlight_credentials::Denial;
 use tokio_util::sync::CancellationToken;
 
 use crate::bearer::KEY_PREFIX;
-use crate::settings::{KeySettings, texts};
+use crate::settings::texts;
 
 /// The issuer of keys' principals. Unlike issuers of tokens, it is not a URL.
 const ISSUER: &str = "fanlight:key";
@@ -98,9 +99,9 @@ pub(crate) struct Keys(HashMap<[u8; 32], Arc<Identity>>);
 
 impl Keys {
     /// The keys of these entries. Unchanged entries keep their identities from `current`.
-    pub(crate) fn renew(current: Option<&Self>, entries: Option<&[KeySettings]>) -> Option<Self> {
-        let identity = |entry: &KeySettings| {
-            let earlier = current.and_then(|keys| keys.0.get(&entry.digest));
+    pub(crate) fn renew(current: Option<&Self>, entries: Option<&[Key]>) -> Option<Self> {
+        let identity = |entry: &Key| {
+            let earlier = current.and_then(|keys| keys.0.get(&entry.sha256));
             let new = identity(entry, CancellationToken::new());
             match earlier {
                 Some(earlier) if is_equal(earlier, &new) => Arc::clone(earlier),
@@ -115,7 +116,7 @@ impl Keys {
         Some(Self(
             entries?
                 .iter()
-                .map(|entry| (entry.digest, identity(entry)))
+                .map(|entry| (entry.sha256, identity(entry)))
                 .collect(),
         ))
     }
@@ -152,13 +153,15 @@ impl Keys {
     }
 }
 
-fn identity(entry: &KeySettings, revoked: CancellationToken) -> Identity {
+fn identity(entry: &Key, revoked: CancellationToken) -> Identity {
     Identity {
         principal: Principal::new(ISSUER, &entry.name),
         name: entry.name.as_str().into(),
         source: Source::Key,
-        groups: entry.grant.groups(),
-        scopes: entry.grant.scopes(),
+        groups: texts(&entry.groups),
+        scopes: entry.scopes.as_deref().map_or(Scopes::All, |scopes| {
+            Scopes::Only(Arc::new(texts(scopes).iter().cloned().collect()))
+        }),
         claims: Claims::default(),
         endpoints: entry.endpoints.as_deref().map(texts),
         validity: Validity {
@@ -199,23 +202,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::settings::Grant;
 
-    fn entry(name: &str, key: &NewKey) -> KeySettings {
-        let grant = Grant {
+    fn entry(name: &str, key: &NewKey) -> Key {
+        Key {
+            name: name.to_owned(),
+            sha256: digest(key.text()),
             groups: vec!["agents".to_owned()],
             scopes: Some(vec!["mcp:read".to_owned()]),
-        };
-        KeySettings {
-            name: name.to_owned(),
-            digest: digest(key.text()),
             expires: None,
-            grant,
             endpoints: None,
         }
     }
 
-    fn keys_after(current: Option<&Keys>, entries: &[KeySettings]) -> Keys {
+    fn keys_after(current: Option<&Keys>, entries: &[Key]) -> Keys {
         Keys::renew(current, Some(entries)).unwrap()
     }
 
@@ -283,7 +282,7 @@ mod tests {
         let key = key();
         let now = SystemTime::now();
         let expiring = |expires| {
-            vec![KeySettings {
+            vec![Key {
                 expires: Some(expires),
                 ..entry("ci", &key)
             }]
@@ -327,35 +326,29 @@ mod tests {
     fn entry_that_is_changed_to_less_is_revoked() {
         let ci = key();
         let now = SystemTime::now() + Duration::from_secs(1000);
-        let base = KeySettings {
+        let base = Key {
             expires: Some(now),
             endpoints: Some(vec!["/mcp".to_owned()]),
             ..entry("ci", &ci)
         };
         let less = [
-            KeySettings {
+            Key {
                 name: "other".to_owned(),
                 ..base.clone()
             },
-            KeySettings {
-                grant: Grant {
-                    groups: vec![],
-                    ..base.grant.clone()
-                },
+            Key {
+                groups: vec![],
                 ..base.clone()
             },
-            KeySettings {
-                grant: Grant {
-                    scopes: Some(vec![]),
-                    ..base.grant.clone()
-                },
+            Key {
+                scopes: Some(vec![]),
                 ..base.clone()
             },
-            KeySettings {
+            Key {
                 expires: Some(now - Duration::from_secs(1)),
                 ..base.clone()
             },
-            KeySettings {
+            Key {
                 endpoints: Some(vec![]),
                 ..base.clone()
             },
@@ -383,14 +376,11 @@ mod tests {
         let ci = key();
         let before = keys_after(None, &[entry("ci", &ci)]);
         let old = before.identity(ci.text()).unwrap();
-        let all = Grant {
-            groups: vec!["agents".to_owned(), "admins".to_owned()],
-            scopes: None,
-        };
         let after = keys_after(
             Some(&before),
-            &[KeySettings {
-                grant: all,
+            &[Key {
+                groups: vec!["agents".to_owned(), "admins".to_owned()],
+                scopes: None,
                 ..entry("ci", &ci)
             }],
         );

@@ -10,7 +10,6 @@ mod issuer;
 mod json;
 mod keys;
 mod oauth_settings;
-mod once;
 mod proxy;
 mod settings;
 #[cfg(test)]
@@ -19,11 +18,9 @@ mod token;
 mod unknown_keys;
 pub mod untrusted;
 
+pub use crate::token::possession::{NotKnown, UsedOnce};
 pub use authenticator::Authenticator;
 pub use keys::{NewKey, digest as key_digest};
-pub use oauth_settings::{
-    ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings,
-};
-pub use once::{NotKnown, UsedOnce};
-pub use settings::{Grant, KeySettings, ProxySettings, Settings};
+pub use oauth_settings::{IssuerSettings, OAuthLimits, OAuthSettings};
+pub use settings::{ProxySettings, Settings};
 pub use unknown_keys::{Shown, UnknownKeys};

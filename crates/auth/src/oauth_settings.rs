@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fanlight_config::settings::Secret;
+use fanlight_config::{Claims, Introspection};
 use fanlight_fair::limit;
 
 /// The settings for access tokens.
@@ -27,46 +27,13 @@ pub struct IssuerSettings {
     /// The accepted audiences, of which a token must have one. If empty, the endpoint's identifier.
     pub audience: Vec<String>,
     /// The places of the claims.
-    pub claims: ClaimPaths,
+    pub claims: Claims,
     /// Required claims. Each must be, or contain, one of the values.
     pub require: Vec<(String, Vec<String>)>,
     /// Certificate authorities in PEM, trusted for it besides the system's.
     pub authorities: Option<Vec<u8>>,
     /// Token introspection; if absent, signatures are verified.
-    pub introspection: Option<IntrospectionSettings>,
-}
-
-/// The claims with a client's identity and rights: names of members, or JSON Pointers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimPaths {
-    /// The subject.
-    pub principal: String,
-    /// The groups.
-    pub groups: String,
-    /// The scopes. If this is `scope` and a token lacks it, `scp` is read, which some issuers use
-    /// instead.
-    pub scopes: String,
-}
-
-impl Default for ClaimPaths {
-    fn default() -> Self {
-        Self {
-            principal: "sub".to_owned(),
-            groups: "groups".to_owned(),
-            scopes: "scope".to_owned(),
-        }
-    }
-}
-
-/// The settings of token introspection (RFC 7662).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IntrospectionSettings {
-    /// The endpoint; discovered if absent.
-    pub endpoint: Option<String>,
-    /// Fanlight's client id at the issuer.
-    pub client_id: String,
-    /// Fanlight's secret there.
-    pub client_secret: Secret,
+    pub introspection: Option<Introspection>,
 }
 
 /// Limits on memory and time.

@@ -5,9 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use fanlight_canonical::identity::Validity;
 
+use fanlight_config::Claims;
+
 use crate::issuer::KeySet;
 use crate::json;
-use crate::oauth_settings::{ClaimPaths, IssuerSettings};
+use crate::oauth_settings::IssuerSettings;
 use crate::token::Jwt;
 use crate::token::claims::{self, Rules};
 
@@ -36,7 +38,7 @@ impl KnownIssuer {
             issuer: issuer.to_owned(),
             jwks_uri: None,
             audience: vec![audience.to_owned()],
-            claims: ClaimPaths::default(),
+            claims: Claims::default(),
             require: Vec::new(),
             authorities: None,
             introspection: None,

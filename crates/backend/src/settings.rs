@@ -263,7 +263,7 @@ pub struct BackendTimeouts {
 impl Default for BackendTimeouts {
     fn default() -> Self {
         Self {
-            connect: Duration::from_secs(10),
+            connect: limit("connect", Duration::from_secs(10)),
             start: Duration::from_secs(10),
             probe: limit("probe", Duration::from_secs(3)),
             call: Duration::from_secs(300),

@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::cli::{AuditCommand, AuditFilterArgs, AuditQueryArgs, CommonArgs};
 use crate::configuration;
 use crate::failure::Failure;
+use crate::observe::columns::render_rows;
 use crate::out::{self, counted, say};
 use crate::record;
 
@@ -93,15 +94,13 @@ fn query(args: &AuditQueryArgs, records: &[LedgerFiles]) -> Result<(), Failure> 
         say!("no entry of the audit log matches");
         return Ok(());
     }
-    let rows = lines.iter().map(row);
-    table(
-        &["TIME", "WHO", "WHAT", "ABOUT", "OUTCOME", "TOOK"],
-        rows.collect(),
-    );
+    let rows: Vec<_> = lines.iter().map(row).collect();
+    let headings = ["TIME", "WHO", "WHAT", "ABOUT", "OUTCOME", "TOOK"];
+    say!("{}", render_rows(headings, &rows));
     Ok(())
 }
 
-fn row(line: &Json) -> Vec<String> {
+fn row(line: &Json) -> [String; 6] {
     let text = |member: &str| {
         line.peek(member)
             .and_then(|value| value.as_str())
@@ -134,7 +133,7 @@ fn row(line: &Json) -> Vec<String> {
         text("principal")
     };
     let time = text("time").get(..19).unwrap_or_default().replace('T', " ");
-    vec![
+    [
         time,
         plain(&who, 40),
         plain(&what, 30),
@@ -144,60 +143,31 @@ fn row(line: &Json) -> Vec<String> {
     ]
 }
 
-/// Prints rows in aligned columns.
-fn table(head: &[&str], rows: Vec<Vec<String>>) {
-    let all: Vec<Vec<String>> =
-        std::iter::once(head.iter().map(|name| (*name).to_owned()).collect())
-            .chain(rows)
-            .collect();
-    let width = |column: usize| {
-        all.iter()
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count())
-            .max()
-    };
-    let widths: Vec<usize> = (0..head.len())
-        .map(|column| width(column).unwrap_or_default())
-        .collect();
-    for row in &all {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
-        say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
-}
-
 fn used(args: &AuditFilterArgs, records: &[LedgerFiles]) -> Result<(), Failure> {
     let used = usage(records, &filter(args)?).map_err(Failure::other)?;
     if args.json {
         let rows: Vec<_> = used.iter().map(|(key, row)| as_json(key, row)).collect();
-        out::json(&format!("{:#}", json!({ "usage": rows })));
+        out::pretty(&json!({ "usage": rows }));
         return Ok(());
     }
     let row = |(key, row): (&UseKey, &Use)| {
-        let texts = [
+        [
             key.day.clone(),
             plain(&key.principal, 40),
             plain(&key.client, 30),
             plain(&key.what, 60),
-        ];
-        let numbers = [
-            row.calls,
-            row.errors,
-            row.refused,
-            row.response_bytes,
-            row.estimated_tokens(),
-        ];
-        let numbers = numbers.map(|number| number.to_string());
-        texts.into_iter().chain(numbers).collect()
+            row.calls.to_string(),
+            row.errors.to_string(),
+            row.refused.to_string(),
+            row.response_bytes.to_string(),
+            row.estimated_tokens().to_string(),
+        ]
     };
-    table(
-        &[
-            "DAY", "WHO", "CLIENT", "WHAT", "CALLS", "ERRORS", "REFUSED", "BYTES", "~TOKENS",
-        ],
-        used.iter().map(row).collect(),
-    );
+    let headings = [
+        "DAY", "WHO", "CLIENT", "WHAT", "CALLS", "ERRORS", "REFUSED", "BYTES", "~TOKENS",
+    ];
+    let rows: Vec<_> = used.iter().map(row).collect();
+    say!("{}", render_rows(headings, &rows));
     Ok(())
 }
 

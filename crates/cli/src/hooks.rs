@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::rights::{ItemRule, Servers};
 use fanlight_config::{Config, HookFailure, HookOptions, HookTime, RateMatch, Secret, origin_of};
+use fanlight_fair::limit;
 use fanlight_frontend::{CallHook, HookAnswer, HookMoment, JudgedCall, RequestMatch, ToolNames};
 use fanlight_grants::fetch::{self, FetchError, JSON, Requests};
 use fanlight_protocol::Json;
@@ -19,6 +20,9 @@ use crate::server_auth::certificates;
 
 /// The limit of characters in a text for clients or approvers.
 const LONGEST_TEXT: usize = 500;
+
+/// The largest question, in bytes.
+const QUESTION: usize = 16 << 20;
 
 /// The configured hooks, called in turn.
 #[derive(Debug)]
@@ -178,11 +182,9 @@ impl Hook {
 
     /// The hook's answer, or the reason why it has none that counts.
     async fn answer(&self, event: &'static str, question: &Json) -> Result<HookAnswer, String> {
-        let (size, most) = (question.bytes().len(), self.options.max_size);
+        let (size, most) = (question.bytes().len(), limit("question", QUESTION));
         if size > most {
-            return Err(format!(
-                "the question has {size} bytes: more than `maxSize`, {most}"
-            ));
+            return Err(format!("the question has {size} bytes: more than {most}"));
         }
         let failed = |error: FetchError| error.to_string();
         let url = fetch::url(self.options.url.expose()).map_err(failed)?;

@@ -84,7 +84,7 @@ impl KnownLists {
             return known;
         };
         for server in config.servers.iter().filter(|server| server.enabled) {
-            let lists = state.load(config, server, false);
+            let lists = state.load(server, false);
             for kind in ListKind::ALL {
                 known.add(
                     kind,

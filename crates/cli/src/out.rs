@@ -22,6 +22,19 @@ pub fn json(text: &str) {
     }
 }
 
+/// Prints the JSON of a gateway's answer if that `is_wanted`. Returns whether it is.
+pub fn is_json(is_wanted: bool, answer: &[u8]) -> bool {
+    if is_wanted {
+        json(&String::from_utf8_lossy(answer));
+    }
+    is_wanted
+}
+
+/// Prints JSON in several lines.
+pub fn pretty(value: &serde_json::Value) {
+    json(&format!("{value:#}"));
+}
+
 /// Prints a line, and escapes characters of peers that would disguise it. A reader that is gone,
 /// such as `head`, is no failure; `println!` would panic.
 pub fn line(text: Arguments<'_>) {

@@ -2,16 +2,21 @@
 //! server get them.
 
 use std::future::ready;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_auth::Authenticator;
 use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials,
     PendingEnvironment, PrincipalCredentials, Refusal,
 };
-use fanlight_canonical::{Principal, SignInWish};
+use fanlight_canonical::identity::Identity;
+use fanlight_canonical::{
+    CallContext, Caller, DEFAULT_PATH, Endpoint, Holder, Policy as _, PolicyAction, PolicyItem,
+    PolicyOutcome, Principal, SignInWish,
+};
 use fanlight_config::{
     Config, Issuer, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, UserSignIn,
 };
@@ -20,26 +25,25 @@ use fanlight_frontend::LiveGuard;
 use fanlight_grants::fetch::Trust;
 use fanlight_grants::oauth::{OAuthError, Scopes};
 use fanlight_grants::{
-    CommonEntries, ExchangedAccess, FILE, Folder, Grants, KeyPlace, Links, Message, Method,
-    NoAccess, OperatorSignIn, Refused, ServerSettings, SignInMethod, SignInPages, Store,
-    StoreError, UserAccess, Wanted,
+    CommonEntries, ExchangedAccess, FILE, Folder, GrantChange, GrantChangeEnd, GrantChangeKind,
+    GrantRecord, Grants, KeyPlace, Links, Message, Method, NoAccess, NotOnRecord, OperatorSignIn,
+    Refused, ServerSettings, SignInMethod, SignInPages, SignInRules, Store, StoreError, UserAccess,
+    Wanted,
 };
 use fanlight_policy::Policies;
+use fanlight_protocol::Era;
 use fanlight_protocol::seal::Keys;
-use fanlight_record::AuditLog;
-use fanlight_replicas::Replicas;
-use fanlight_replicas::keys;
+use fanlight_record::{AuditEvent, AuditLog, ConnectionChange, Record as _};
+use fanlight_replicas::{Replicas, keys};
 use futures_util::future::BoxFuture;
 use http::HeaderName;
 use tokio::task::spawn_blocking;
 use url::Url;
 
-use crate::grant_record::RecordOfGrants;
 use crate::list_state::ListState;
 use crate::own_credentials as own;
 use crate::secrets::SystemKeyring;
 use crate::server_auth::{Place, authorities, client, trust};
-use crate::sign_in_policy::PolicyOfSigningIn;
 
 /// Users with credentials of their own. Their store is opened when the first server needs it.
 #[derive(Clone)]
@@ -406,7 +410,6 @@ fn identity_provider(issuer: &Issuer, sign_in: &UserSignIn) -> Option<ServerSett
         issuer: Some(name.clone()),
         scopes: Some(Scopes::read("openid")),
         sends_resource: false,
-        shares_redirect_uri: sign_in.shared_redirect_uri,
     };
     let trust = Trust {
         authorities: authorities(ca_file).ok()?,
@@ -504,7 +507,6 @@ fn method(place: &Place, auth: &ServerAuth) -> Result<Method, String> {
         issuer: auth.issuer.clone(),
         scopes: auth.scopes.clone().map(Scopes::from_iter),
         sends_resource: auth.resource_parameter == ResourceParameter::Send,
-        shares_redirect_uri: auth.shared_redirect_uri,
     }))
 }
 
@@ -916,5 +918,123 @@ fn refused_message(refusal: &Refusal) -> Refused<'_> {
             method: &refusal.method,
             url: &refusal.url,
         },
+    }
+}
+
+/// The audit log, as the destination of these events.
+#[derive(Debug)]
+struct RecordOfGrants(pub(crate) Arc<AuditLog>);
+
+impl GrantRecord for RecordOfGrants {
+    fn begins(&self, change: GrantChange<'_>) -> BoxFuture<'static, Result<(), NotOnRecord>> {
+        let begun = with_event(change, "decided", None, |event| self.0.connects(&event));
+        Box::pin(async move {
+            match begun {
+                Ok(Some(acknowledged)) => acknowledged.await.map_err(|_| NotOnRecord),
+                Ok(None) => Ok(()),
+                Err(_) => Err(NotOnRecord),
+            }
+        })
+    }
+
+    fn record_end(&self, change: GrantChange<'_>, end: &GrantChangeEnd<'_>) {
+        // The change has already happened: a failed write is only counted.
+        let _ = with_event(change, end.outcome, end.reason.as_deref(), |event| {
+            self.0.record(&AuditEvent::Connection(event))
+        });
+    }
+}
+
+fn with_event<T>(
+    change: GrantChange<'_>,
+    outcome: &'static str,
+    reason: Option<&str>,
+    put: impl FnOnce(ConnectionChange<'_>) -> T,
+) -> T {
+    let action = match change.kind {
+        GrantChangeKind::SignIn => "signIn",
+        GrantChangeKind::KeyDeposit => "keyDeposit",
+        GrantChangeKind::SignOut => "signOut",
+        GrantChangeKind::End => "grantEnd",
+    };
+    let principal = Principal::from_bytes(change.owner.principal());
+    put(ConnectionChange {
+        principal: principal.as_ref(),
+        server: change.owner.server(),
+        action,
+        outcome,
+        reason,
+    })
+}
+
+/// Decides who may sign in to which server.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyOfSigningIn(ArcSwapOption<InForce>);
+
+#[derive(Debug)]
+struct InForce {
+    policies: Arc<Policies>,
+    /// The endpoints, by their paths.
+    endpoints: Vec<(String, Endpoint)>,
+}
+
+impl PolicyOfSigningIn {
+    /// Puts policies in force; without any, everybody may sign in everywhere.
+    pub(crate) fn set(&self, policies: Option<Arc<Policies>>, config: &Config) {
+        let default = (DEFAULT_PATH.to_owned(), Endpoint::Default);
+        let others = config
+            .endpoints
+            .iter()
+            .filter(|(path, _)| path != DEFAULT_PATH);
+        let endpoints = others
+            .map(|(path, _)| (path.clone(), Endpoint::from_path(path.as_str())))
+            .chain([default])
+            .collect();
+        self.0.store(policies.map(|policies| {
+            Arc::new(InForce {
+                policies,
+                endpoints,
+            })
+        }));
+    }
+}
+
+impl SignInRules for PolicyOfSigningIn {
+    fn number(&self) -> u64 {
+        self.0
+            .load()
+            .as_ref()
+            .map_or(0, |now| now.policies.number())
+    }
+
+    /// A grant applies at all endpoints, so signing in is permitted if it is at any endpoint that
+    /// the user may use.
+    fn permits(&self, identity: &Arc<Identity>, address: Option<IpAddr>, server: &str) -> bool {
+        let now = self.0.load();
+        let Some(InForce {
+            policies,
+            endpoints,
+        }) = now.as_deref()
+        else {
+            return true;
+        };
+        let usable = endpoints.iter().filter(|(path, _)| identity.may_use(path));
+        let mut clients = usable.map(|(_, endpoint)| {
+            let holder = Holder::new(identity.principal.clone(), endpoint.clone());
+            let caller = Caller::request_of(holder).with_identity(Arc::clone(identity));
+            CallContext {
+                caller,
+                address,
+                era: Era::Modern,
+                ..(*CallContext::internal()).clone()
+            }
+        });
+        clients.any(|client| {
+            let rights = policies.rights_of(&client);
+            let item = PolicyItem::of_server(server);
+            let verdict =
+                rights.and_then(|rights| rights.decide(PolicyAction::SignIn, &item, None).ok());
+            verdict.is_some_and(|verdict| verdict.outcome == PolicyOutcome::Allowed)
+        })
     }
 }

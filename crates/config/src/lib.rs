@@ -175,10 +175,10 @@ pub fn option_count() -> usize {
 mod tests {
     /// The bound only falls, to 190 in the end: whoever adds an option removes another one.
     #[test]
-    fn options_are_at_most_222() {
+    fn options_are_at_most_217() {
         let total = super::option_count();
         assert!(
-            total <= 222,
+            total <= 217,
             "{total} options: make one that nobody turns a constant"
         );
     }

@@ -1,11 +1,11 @@
 //! The admin listener: its address, its contents and its settings.
 
-use fanlight_admin::{AdminSettings, Member, Roles, SignInIssuer};
+use fanlight_admin::{AdminSettings, SignInIssuer};
 use fanlight_cli::cli::Admin;
 use fanlight_cli::failure::Failure;
 use fanlight_cli::listeners::check_operators;
 use fanlight_cli::observe::FURTHER_PORTS;
-use fanlight_config::{AllowedClients, Auth, Config, Issuer};
+use fanlight_config::{Auth, Config, Issuer};
 use fanlight_frontend::{ListenAddress, ListeningSocket};
 use fanlight_http::PublicUrl;
 use tracing::{info, warn};
@@ -93,11 +93,7 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
             .token
             .as_ref()
             .map(|token| token.expose().to_owned()),
-        roles: Roles {
-            operator: members(&config.admin.roles.operator),
-            approver: members(&config.admin.roles.approver),
-            viewer: members(&config.admin.roles.viewer),
-        },
+        roles: config.admin.roles.clone(),
         comparable: config
             .auth
             .methods()
@@ -114,16 +110,6 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
         max_body: config.limits.request_body,
         ..AdminSettings::default()
     }
-}
-
-fn members(members: &[AllowedClients]) -> Vec<Member> {
-    let member = |member: &AllowedClients| match member {
-        AllowedClients::Group(name) => Some(Member::Group(name.clone())),
-        AllowedClients::User(name) => Some(Member::User(name.clone())),
-        // A valid configuration has none of these here.
-        AllowedClients::Scope(_) | AllowedClients::Anybody => None,
-    };
-    members.iter().filter_map(member).collect()
 }
 
 /// The issuers at which operators can sign in. There are none unless browsers can be sent back and

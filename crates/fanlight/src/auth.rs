@@ -1,20 +1,18 @@
 //! The authentication of clients over HTTP, from the configuration and the files that it names. It
 //! is set up at the start and after each change of them.
 
-mod oauth;
-
 use std::sync::Arc;
 
 use fanlight_auth::{
-    Authenticator, Grant, KeySettings, NewKey, ProxySettings, Settings, UnknownKeys, UsedOnce,
-    key_digest,
+    Authenticator, IssuerSettings, NewKey, OAuthLimits, OAuthSettings, ProxySettings, Settings,
+    UnknownKeys, UsedOnce, key_digest,
 };
-use fanlight_config::{Auth, Config, Key, Proxy};
-use http::HeaderName;
-
 use fanlight_cli::configuration;
 use fanlight_cli::failure::{Failure, Unusable};
+use fanlight_cli::server_auth::{authorities, certificates};
+use fanlight_config::{Auth, Config, Issuer, Key, Proxy};
 use fanlight_replicas::Replicas;
+use http::HeaderName;
 
 /// The initial authenticator, and the receiver of its requests with unknown keys. They wait until
 /// the file with keys has been looked at again.
@@ -32,11 +30,12 @@ pub(crate) fn authenticator(
 /// one command from others on this machine.
 pub(crate) fn for_one_client() -> Result<(String, Arc<Authenticator>), Failure> {
     let key = NewKey::make().ok_or_else(|| Failure::other("the system has no random numbers"))?;
-    let own = KeySettings {
+    let own = Key {
         name: "fanlight".to_owned(),
-        digest: key_digest(key.text()),
+        sha256: key_digest(key.text()),
+        groups: Vec::new(),
+        scopes: None,
         expires: None,
-        grant: Grant::default(),
         endpoints: None,
     };
     let settings = Settings {
@@ -60,28 +59,12 @@ pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, Unusable> {
 
 fn methods(config: &Config, auth: &Auth) -> Result<Settings, Unusable> {
     Ok(Settings {
-        oauth: oauth::settings(config, &auth.oauth)?,
-        keys: auth
-            .keys
-            .as_ref()
-            .map(|file| file.keys.iter().map(key).collect()),
+        oauth: oauth(config, &auth.oauth)?,
+        keys: auth.keys.as_ref().map(|file| file.keys.clone()),
         certificates: auth.certificates,
         proxy: auth.proxy.as_ref().map(proxy).transpose()?,
         socket: auth.socket,
     })
-}
-
-fn key(key: &Key) -> KeySettings {
-    KeySettings {
-        name: key.name.clone(),
-        digest: key.sha256,
-        expires: key.expires,
-        grant: Grant {
-            groups: key.groups.clone(),
-            scopes: key.scopes.clone(),
-        },
-        endpoints: key.endpoints.clone(),
-    }
 }
 
 fn proxy(proxy: &Proxy) -> Result<ProxySettings, Unusable> {
@@ -97,5 +80,41 @@ fn proxy(proxy: &Proxy) -> Result<ProxySettings, Unusable> {
         header: name(&proxy.header)?,
         groups: proxy.groups.as_ref().map(name).transpose()?,
         from: proxy.from.clone(),
+    })
+}
+
+/// The settings for access tokens of these issuers; `None` if there are no issuers.
+fn oauth(config: &Config, issuers: &[Issuer]) -> Result<Option<OAuthSettings>, Unusable> {
+    if issuers.is_empty() {
+        return Ok(None);
+    }
+    if let Some(issuer) = issuers
+        .iter()
+        .find(|issuer| issuer.audience.is_empty() && config.public_url.is_none())
+    {
+        return Err(Unusable::Other(format!(
+            "no audience is set for tokens of {}: set `publicUrl` to the URL under which clients \
+             reach Fanlight, or `audience` of the issuer",
+            issuer.issuer
+        )));
+    }
+    Ok(Some(OAuthSettings {
+        issuers: issuers.iter().map(issuer).collect::<Result<_, _>>()?,
+        public_url: config.public_url.clone(),
+        limits: OAuthLimits::default(),
+    }))
+}
+
+fn issuer(issuer: &Issuer) -> Result<IssuerSettings, Unusable> {
+    let unusable = |error| Unusable::Other(format!("the issuer {}: {error}", issuer.issuer));
+    certificates(issuer.ca_file.as_deref()).map_err(unusable)?;
+    Ok(IssuerSettings {
+        authorities: authorities(issuer.ca_file.as_deref()).map_err(unusable)?,
+        issuer: issuer.issuer.clone(),
+        jwks_uri: issuer.jwks_uri.clone(),
+        audience: issuer.audience.clone(),
+        claims: issuer.claims.clone(),
+        require: issuer.require.clone(),
+        introspection: issuer.introspection.clone(),
     })
 }

@@ -6,7 +6,6 @@ mod assembly;
 mod auth;
 mod content;
 mod files;
-mod guard;
 mod listening;
 mod mock;
 mod protection;
@@ -45,7 +44,7 @@ use short_lived::with_assembly;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    if let Some(end) = guard::run() {
+    if let Some(end) = wiring::run() {
         return end;
     }
     let mut cli = Cli::read();
@@ -57,7 +56,7 @@ fn main() -> ExitCode {
     );
     let (log, outcome) = match log::start(&cli.common, serves) {
         Ok(mut log) => {
-            guard::hide();
+            wiring::hide();
             let outcome = run(cli, &mut log);
             (log, outcome)
         }

@@ -8,8 +8,6 @@
 //! 4. Clients are served until the first signal or the end of the input, and then drained.
 //! 5. [`Life::end`] ends the servers, then the admin listener and telemetry.
 
-mod signals;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,13 +38,12 @@ use fanlight_otlp::Guard;
 use fanlight_record::{AuditLog, AuditedAuthentication};
 use fanlight_replicas::{LinkCertificates, Linking, ReplicaTasks, Replicas, WITHIN};
 use fanlight_telemetry::Telemetry;
-use tokio::signal::unix::Signal;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::signals::Signals;
 use crate::assembly::Assembly;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
@@ -658,5 +655,55 @@ impl AdminListener {
         self.end.cancel();
         // It has nothing to drain, and an error no longer matters.
         let _ = self.task.await;
+    }
+}
+
+/// The tokens that SIGTERM and SIGINT cancel.
+pub(super) struct Signals {
+    /// Cancelled by the first signal: finish running requests, then stop.
+    pub(super) shutdown: CancellationToken,
+    /// Cancelled by the second signal: stop immediately.
+    immediate: CancellationToken,
+}
+
+impl Signals {
+    pub(super) fn listen() -> Result<Self, Failure> {
+        let cannot = |error| Failure::other(format!("cannot listen for signals: {error}"));
+        let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+        // When a file exceeds its size limit, the writer should get an error instead of SIGXFSZ
+        // ending the process.
+        let file_size =
+            signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map_err(cannot)?;
+        let (shutdown, immediate) = (CancellationToken::new(), CancellationToken::new());
+        let (first, second) = (shutdown.clone(), immediate.clone());
+        // Runs until the runtime ends.
+        tokio::spawn(async move {
+            let mut next =
+                async || tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () };
+            next().await;
+            first.cancel();
+            service_manager::stopping();
+            info!("shutting down; a second signal stops immediately");
+            next().await;
+            second.cancel();
+            drop(file_size);
+        });
+        Ok(Self {
+            shutdown,
+            immediate,
+        })
+    }
+
+    /// Runs `work` until it ends or the second signal arrives. Dropping `work` then ends its child
+    /// processes.
+    pub(super) async fn run_until_second(
+        &self,
+        work: impl Future<Output = Result<(), Failure>>,
+    ) -> Result<(), Failure> {
+        self.immediate
+            .run_until_cancelled(work)
+            .await
+            .unwrap_or_else(|| Err(Failure::interrupted()))
     }
 }

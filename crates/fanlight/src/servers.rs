@@ -9,8 +9,8 @@ use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{BackendClient, BackendState, DefinitionGuard, HandleSeal};
 use fanlight_cli::endpoints::result_rules;
 use fanlight_cli::list_state::{ListState, ServerLists};
+use fanlight_cli::own_credentials::{ServerCredentials, are_same};
 use fanlight_cli::rewriting::{approval, canary_rule, filter, rewriting};
-use fanlight_cli::server_credentials::{ServerCredentials, are_same};
 use fanlight_cli::users::Users;
 use fanlight_config::{Config, ContentChoice, Server, ServerAuth};
 use fanlight_gateway::versions::{MirrorSettings, VersionSettings, Versions};
@@ -295,7 +295,7 @@ impl Servers {
                     .lists
                     .as_ref()
                     .filter(|_| settings.processes.keeps_lists);
-                let lists = keeping.map(|lists| lists.load(config, server, is_new));
+                let lists = keeping.map(|lists| lists.load(server, is_new));
                 let credentials = ServerCredentials::new(config, server, &self.users);
                 let backend = start(
                     settings.clone(),

@@ -3,6 +3,7 @@
 //! The only module that knows both the configuration file and the crates that it configures.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +14,7 @@ use fanlight_backend::{
 };
 use fanlight_canonical::HandleSeal;
 use fanlight_cli::memory::budgets;
-use fanlight_config::scheme;
-use fanlight_config::{Config, StartChoice, TrustChoice};
+use fanlight_config::{Config, StartChoice, TrustChoice, scheme};
 use fanlight_fair::limit;
 use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins,
@@ -25,7 +25,6 @@ use fanlight_replicas::keys;
 use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio_util::sync::CancellationToken;
 
-use crate::guard;
 use crate::protection;
 
 /// The default time limit for a process that starts silently, since a first start may install it.
@@ -53,6 +52,7 @@ pub(crate) fn backend_settings(
     memory: &MessageMemory,
 ) -> BackendSettings {
     let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
+    let usual = BackendTimeouts::default();
     let named = |version: Option<&str>| version == Some(server.name.as_str());
     let is_mirror = config
         .servers
@@ -72,7 +72,7 @@ pub(crate) fn backend_settings(
         processes: ProcessPolicy {
             inherit_env: server.inherit_env.clone(),
             own_variables: own_variables(config, server),
-            guard: guard::program(),
+            guard: program(),
             sandbox: server.sandbox.sandbox(&config.own_files),
             // Set later, since it depends on whether clients are authenticated.
             serves: Serves::Everybody,
@@ -93,19 +93,18 @@ pub(crate) fn backend_settings(
             .count()
             > 1,
         timeouts: BackendTimeouts {
-            connect: if is_process {
-                config.timeouts.connect
-            } else {
-                server.start_timeout.unwrap_or(config.timeouts.connect)
-            },
+            connect: server
+                .start_timeout
+                .filter(|_| !is_process)
+                .unwrap_or(usual.connect),
             start: server.start_timeout.unwrap_or(if is_process {
-                config.timeouts.connect.max(PROCESS_START)
+                PROCESS_START
             } else {
-                config.timeouts.connect
+                usual.connect
             }),
             call: server.timeout,
             session_idle: limit("backendSessionIdle", config.timeouts.session_idle),
-            ..BackendTimeouts::default()
+            ..usual
         },
         limits: BackendLimits {
             concurrency: server.concurrency,
@@ -197,6 +196,47 @@ pub(crate) fn frontend_settings(
             Arc::new(Authenticator::default()),
             Arc::new(AuditLog::default()),
         )
+    }
+}
+
+/// The program of this process, even if its file has been replaced since the start.
+#[cfg(target_os = "linux")]
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Runs as the guard of a server's process, or as the step into its sandbox, if the command line
+/// says so.
+pub(crate) fn run() -> Option<ExitCode> {
+    #[cfg(target_os = "linux")]
+    {
+        let command = std::env::args_os().nth(1)?;
+        if command == fanlight_child_guard::SUBCOMMAND {
+            return Some(fanlight_child_guard::run());
+        }
+        if command == fanlight_child_guard::STEP {
+            return Some(fanlight_child_guard::run_sandbox());
+        }
+    }
+    None
+}
+
+/// The program that guards the servers' processes, if the system supports that.
+pub(crate) fn program() -> Option<PathBuf> {
+    #[cfg(target_os = "linux")]
+    if std::path::Path::new(OWN_PROGRAM).exists() {
+        return Some(OWN_PROGRAM.into());
+    }
+    None
+}
+
+/// Keeps other processes of the same user, such as servers, from reading this one's memory and
+/// environment. From here on `/proc/<pid>` belongs to root, and there are no core dumps.
+pub(crate) fn hide() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+            tracing::warn!(%error, "processes of servers can read the environment of this process");
+        }
     }
 }
 

@@ -54,8 +54,6 @@ pub struct SignInMethod {
     pub scopes: Option<Scopes>,
     /// Whether to tell the authorization server which server the tokens are for (RFC 8707).
     pub sends_resource: bool,
-    /// Whether the configured client knows only the redirect URI that all issuers share.
-    pub shares_redirect_uri: bool,
 }
 
 /// A server, and the HTTP client for its authorization server.
@@ -211,11 +209,10 @@ impl SignInMethod {
             .is_none_or(|issuer| *issuer == provider.issuer)
     }
 
-    /// Whether browsers return to the redirect URI that issuers share. They do for a configured client
-    /// with no other registered, and if the issuer names itself in each answer (RFC 9207).
+    /// Whether browsers return to the redirect URI that issuers share: for a configured client, if the
+    /// issuer names itself in each answer (RFC 9207).
     pub(crate) fn returns_to_shared(&self, provider: &Provider) -> bool {
-        let names_itself = provider.authorization_response_iss_parameter_supported;
-        self.client.is_some() && (self.shares_redirect_uri || names_itself)
+        self.client.is_some() && provider.authorization_response_iss_parameter_supported
     }
 
     /// The resource and scopes to request.

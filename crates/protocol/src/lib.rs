@@ -11,7 +11,6 @@
 pub mod accept;
 pub mod annotations;
 pub mod capability;
-pub mod derived;
 pub mod epoch;
 pub mod error;
 #[cfg(test)]

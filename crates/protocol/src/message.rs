@@ -1,13 +1,14 @@
 //! JSON-RPC envelopes: the kind of a message, and the offsets of its parts.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
-use crate::derived::Derived;
 use crate::error::RpcError;
 use crate::json::{
     AmbiguousMember, Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError, Value,
@@ -623,5 +624,55 @@ pub fn notification_text(method: &str, params: Option<&Json>) -> Json {
         .finish()
 }
 
+/// Holds one value of each type, which all clones of a response share
+/// ([`Response::cached`](crate::Response::cached)).
+///
+/// The types belong to the crates that derive the values. This crate does not know them.
+#[derive(Debug, Default)]
+pub struct Derived(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+
+impl Derived {
+    /// The value of type `T`, if it has been derived.
+    pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        let values = self.0.lock();
+        values
+            .iter()
+            .find_map(|value| Arc::clone(value).downcast().ok())
+    }
+
+    /// The value of type `T`; `derive` computes it if it is missing. If two threads compute it at
+    /// the same time, the first one to finish provides the value for both.
+    pub fn get_or_insert_with<T: Any + Send + Sync>(&self, derive: impl FnOnce() -> T) -> Arc<T> {
+        if let Some(value) = self.get() {
+            return value;
+        }
+        let new = Arc::new(derive());
+        let mut values = self.0.lock();
+        if let Some(value) = values
+            .iter()
+            .find_map(|value| Arc::clone(value).downcast().ok())
+        {
+            return value;
+        }
+        values.push(Arc::<T>::clone(&new));
+        new
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod derived_tests {
+    use super::*;
+
+    #[test]
+    fn value_is_derived_once_for_each_type() {
+        let derived = Derived::default();
+        assert_eq!(derived.get::<u8>(), None);
+        assert_eq!(*derived.get_or_insert_with(|| 1_u8), 1);
+        assert_eq!(*derived.get_or_insert_with(|| 2_u8), 1);
+        assert_eq!(*derived.get_or_insert_with(|| "text"), "text");
+        assert_eq!(derived.get::<u8>().as_deref(), Some(&1));
+    }
+}

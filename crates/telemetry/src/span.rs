@@ -4,16 +4,19 @@
 //! A span that is dropped without an outcome was given up, and is recorded as abandoned.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired};
 use fanlight_protocol::{Json, Method, Response, Revision, RpcError};
 
 use crate::active::{ActiveSpan, Ancestor};
 use crate::backend::BackendTelemetry;
 use crate::client_name::ClientName;
+use crate::content::{ContentKind, MOST, has_content};
 use crate::error_type::{ErrorType, Outcome};
 use crate::inbound::Inbound;
 use crate::message::{Arrival, Departure, Moment, Network};
-use crate::metrics::{Metrics, Side, Timer};
+use crate::metrics::{Metrics, Side, Timer, names};
 use crate::names::Kind;
 use crate::parent::Parent;
 use crate::pipeline::Recorder;
@@ -22,7 +25,6 @@ use crate::record::{Record, SpanStart};
 use crate::rounds::StateId;
 use crate::stored::{self, SessionId};
 use crate::subject::{Target, Verdict};
-use crate::{content, kept, metrics::names, server_spans};
 
 /// The span of a received message (kind SERVER). It lasts from the message's arrival until the last
 /// frame of the response is sent.
@@ -202,7 +204,7 @@ impl ServerSpan {
         };
         if self.from_backend {
             span.keep_params(method, params);
-        } else if content::has_content(method) {
+        } else if has_content(method) {
             self.call = Some((method.clone(), params.clone()));
         }
     }
@@ -245,7 +247,7 @@ impl ServerSpan {
         self.keep_unreached();
         if let Some(span) = self.parent.record() {
             span.keep_answer(method, answer);
-            let asked = method.may_need_input().then(|| kept::input(answer));
+            let asked = method.may_need_input().then(|| input(answer));
             if let Some(state) = asked.flatten().and_then(|input| input.state) {
                 let state = state.as_str().and_then(|state| StateId::derive(&state));
                 span.update(|fields| fields.optional().issued = state);
@@ -407,7 +409,7 @@ impl ClientSpan {
         }
         if let Some(span) = self.span.as_ref().filter(|_| self.backend.is_some()) {
             span.record().keep_answer(method, answer);
-            server_spans::keep(span.record(), answer);
+            keep(span.record(), answer);
         }
         let verdict = Verdict::judge(method, answer);
         self.finish(&verdict.outcome());
@@ -509,5 +511,99 @@ fn set_session(span: Option<&Record>, id: &str) {
     if let Some(span) = span {
         let session = SessionId(id.into());
         span.update(|fields| fields.session = Some(session));
+    }
+}
+
+/// The input that a result asks for. Longer results do not ask for any.
+pub(crate) fn input(answer: &Response) -> Option<InputRequired> {
+    (answer.size() <= MOST).then(|| InputRequired::from_response(answer))?
+}
+
+impl Record {
+    /// Keeps a message of the span's call.
+    pub(crate) fn keep(&self, at: SystemTime, kind: ContentKind, message: &Json) {
+        if let Some(content) = self.content.get() {
+            content.keep(self.context.span_id(), at, kind, message);
+        }
+    }
+
+    /// Keeps the content in `params` of a call, or of a server's request.
+    pub(crate) fn keep_params(&self, method: &Method, params: &Json) {
+        let at = self.start.began.wall();
+        if method.is_input_request() {
+            return self.keep(at, ContentKind::Question, params);
+        }
+        let parts = [
+            ("arguments", ContentKind::Arguments),
+            (INPUT_RESPONSES, ContentKind::Answer),
+        ];
+        for (key, kind) in parts.into_iter().filter(|_| has_content(method)) {
+            if let Some(part) = params.get(key) {
+                self.keep(at, kind, &part);
+            }
+        }
+    }
+
+    /// Keeps the answer to a call, or to a server's request.
+    pub(crate) fn keep_answer(&self, method: &Method, answer: &Response) {
+        let is_answer = method.is_input_request();
+        if self.content.get().is_none() || !(is_answer || has_content(method)) {
+            return;
+        }
+        let questions = input(answer).and_then(|input| input.requests);
+        let (kind, message) = match questions {
+            _ if is_answer => (ContentKind::Answer, answer.body()),
+            Some(questions) => (ContentKind::Question, questions),
+            None if answer.is_error() => (ContentKind::Error, answer.body()),
+            None => (ContentKind::Result, answer.body()),
+        };
+        self.keep(self.start.began.later().wall(), kind, &message);
+    }
+}
+
+/// Keeps the spans in `answer` with the content of the call.
+pub(crate) fn keep(record: &Record, answer: &Response) {
+    if record.content.get().is_some()
+        && let Some(spans) = read(answer)
+    {
+        let at = record.start.began.later().wall();
+        record.keep(at, ContentKind::ServerSpans, &spans);
+    }
+}
+
+/// The spans in `answer`, unless they are too long to be kept whole.
+fn read(answer: &Response) -> Option<Json> {
+    let result = answer.result()?;
+    let traces = result.get("_meta")?.get("otel")?.get("traces")?;
+    let spans = traces.get("resourceSpans")?;
+    (spans.kind() == fanlight_protocol::json::Kind::Array && spans.bytes().len() <= MOST)
+        .then_some(spans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_of_a_server_are_an_array_of_limited_size() {
+        let spans = |result: String| {
+            read(&Response::from_result(
+                &Json::parse(result.into(), 32).unwrap(),
+            ))
+        };
+        let with = |spans: &str| {
+            format!(
+                r#"{{"content":[],"_meta":{{"otel":{{"traces":{{"resourceSpans":{spans}}}}}}}}}"#
+            )
+        };
+        let one = r#"[{"scopeSpans":[{"spans":[{"name":"db"}]}]}]"#;
+        assert_eq!(spans(with(one)).unwrap().as_text(), one);
+        assert_eq!(spans(with("{}")), None);
+        assert_eq!(spans(with(&format!(r#"["{}"]"#, "x".repeat(MOST)))), None);
+        assert_eq!(
+            spans(r#"{"content":[],"_meta":{"otel":7}}"#.to_owned()),
+            None
+        );
+        assert_eq!(spans(r#"{"content":[]}"#.to_owned()), None);
     }
 }

@@ -6,7 +6,9 @@ use std::time::SystemTime;
 use fanlight_canonical::identity::{Identity, Validity};
 
 use crate::Admin;
-use crate::operator::{Digest, Known, Operator, Proof, Recorded, Role, SessionInForce, Worthless};
+use crate::operator::{
+    Digest, Known, Operator, Proof, Recorded, Role, SessionInForce, Worthless, role_of,
+};
 use crate::settings::InForce;
 
 impl Admin {
@@ -41,10 +43,7 @@ impl InForce {
         if !identity.validity.holds_at(now) {
             return Err(Worthless::Unaccepted);
         }
-        let role = self
-            .settings
-            .roles
-            .find(identity)
+        let role = role_of(identity, &self.settings.roles)
             .ok_or_else(|| Worthless::NoRole(Known::from_identity(identity)))?;
         let (name, validity) = (Arc::clone(&identity.name), identity.validity.clone());
         let principal = Some(identity.principal.clone());

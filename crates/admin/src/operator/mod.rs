@@ -3,7 +3,6 @@
 
 mod cookie;
 mod denied;
-mod proof;
 mod role;
 mod sessions;
 mod throttle;
@@ -21,9 +20,10 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use cookie::{Cookies, Purpose, Shown};
 pub(crate) use denied::Denied;
-pub(crate) use proof::Proof;
-pub use proof::SignInIssuer;
-pub use role::{Member, Role, Roles};
+pub use role::Role;
+pub(crate) use role::role_of;
+pub(crate) use sessions::Proof;
+pub use sessions::SignInIssuer;
 pub(crate) use sessions::{SessionInForce, SessionLimits, Sessions};
 pub(crate) use throttle::Throttle;
 pub(crate) use token::{Authorization, Digest};

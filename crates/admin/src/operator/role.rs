@@ -1,6 +1,7 @@
 //! The roles of operators.
 
 use fanlight_canonical::identity::{Identity, Source};
+use fanlight_config::{AdminRoles, AllowedClients};
 
 fanlight_protocol::named! {
     /// A role, which decides what an operator may do. Each role includes the roles before it.
@@ -15,53 +16,28 @@ fanlight_protocol::named! {
     }
 }
 
-/// The members of each role.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Roles {
-    /// The members of the role `operator`.
-    pub operator: Vec<Member>,
-    /// The members of the role `approver`.
-    pub approver: Vec<Member>,
-    /// The members of the role `viewer`.
-    pub viewer: Vec<Member>,
-}
-
-/// A member of a role. Names for people do not count, because users who can choose their name could
-/// choose an operator's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Member {
-    /// All members of this group.
-    Group(String),
-    /// The client with this [id](fanlight_canonical::identity::Principal::id).
-    User(String),
-}
-
-impl Roles {
-    /// Whether no identity has a role.
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::default()
+/// The role of an identity, if it has one. A client that is not authenticated has none. Names for
+/// people do not count, because users who can choose their name could choose an operator's.
+pub(crate) fn role_of(identity: &Identity, roles: &AdminRoles) -> Option<Role> {
+    if identity.source == Source::Anonymous {
+        return None;
     }
-
-    /// The role of an identity, if it has one. A client that is not authenticated has none.
-    pub(crate) fn find(&self, identity: &Identity) -> Option<Role> {
-        if identity.source == Source::Anonymous {
-            return None;
-        }
-        let id = identity.principal.id()?;
-        let is_member = |member: &Member| match member {
-            Member::Group(name) => identity.groups.iter().any(|group| **group == *name),
-            Member::User(user) => *user == id,
-        };
-        let roles = [
-            (Role::Operator, &self.operator),
-            (Role::Approver, &self.approver),
-            (Role::Viewer, &self.viewer),
-        ];
-        roles
-            .into_iter()
-            .find(|(_, members)| members.iter().any(is_member))
-            .map(|(role, _)| role)
-    }
+    let id = identity.principal.id()?;
+    let is_member = |member: &AllowedClients| match member {
+        AllowedClients::Group(name) => identity.groups.iter().any(|group| **group == *name),
+        AllowedClients::User(user) => *user == id,
+        // A valid configuration has none of these here.
+        AllowedClients::Scope(_) | AllowedClients::Anybody => false,
+    };
+    let roles = [
+        (Role::Operator, &roles.operator),
+        (Role::Approver, &roles.approver),
+        (Role::Viewer, &roles.viewer),
+    ];
+    roles
+        .into_iter()
+        .find(|(_, members)| members.iter().any(is_member))
+        .map(|(role, _)| role)
 }
 
 #[cfg(test)]
@@ -82,10 +58,14 @@ mod tests {
         }
     }
 
-    fn roles() -> Roles {
-        let members =
-            |group: &str, user: &str| vec![Member::Group(group.into()), Member::User(user.into())];
-        Roles {
+    fn roles() -> AdminRoles {
+        let members = |group: &str, user: &str| {
+            vec![
+                AllowedClients::Group(group.into()),
+                AllowedClients::User(user.into()),
+            ]
+        };
+        AdminRoles {
             operator: members("ops", "https://id.example#root"),
             approver: members("seniors", "https://id.example#sue"),
             viewer: members("staff", "key#dashboard"),
@@ -95,15 +75,16 @@ mod tests {
     #[test]
     fn role_is_the_highest_that_a_group_or_the_identity_has() {
         let roles = roles();
-        let of =
-            |subject, groups: &[&str]| roles.find(&identity("https://id.example", subject, groups));
+        let of = |subject, groups: &[&str]| {
+            role_of(&identity("https://id.example", subject, groups), &roles)
+        };
         assert_eq!(of("x", &["staff", "ops"]), Some(Role::Operator));
         assert_eq!(of("root", &["staff"]), Some(Role::Operator));
         assert_eq!(of("x", &["staff", "seniors"]), Some(Role::Approver));
         assert_eq!(of("sue", &["ops"]), Some(Role::Operator));
         assert_eq!(of("x", &["staff"]), Some(Role::Viewer));
         let key = identity("fanlight:key", "dashboard", &[]);
-        assert_eq!(roles.find(&key), Some(Role::Viewer));
+        assert_eq!(role_of(&key, &roles), Some(Role::Viewer));
         assert!(Role::Viewer < Role::Approver && Role::Approver < Role::Operator);
     }
 
@@ -129,12 +110,19 @@ mod tests {
                 scopes: Scopes::parse("ops operator group:ops"),
                 ..identity(issuer, subject, groups)
             };
-            assert_eq!(roles.find(&named), None, "{issuer} {subject} {groups:?}");
             assert_eq!(
-                roles.find(&Identity {
-                    scopes: Scopes::All,
-                    ..named
-                }),
+                role_of(&named, &roles),
+                None,
+                "{issuer} {subject} {groups:?}"
+            );
+            assert_eq!(
+                role_of(
+                    &Identity {
+                        scopes: Scopes::All,
+                        ..named
+                    },
+                    &roles
+                ),
                 None
             );
         }
@@ -142,9 +130,12 @@ mod tests {
             groups: Arc::from([Arc::from("ops")]),
             ..Identity::anonymous()
         };
-        assert_eq!(roles.find(&anonymous), None);
+        assert_eq!(role_of(&anonymous, &roles), None);
         assert_eq!(
-            Roles::default().find(&identity("https://id.example", "root", &["ops"])),
+            role_of(
+                &identity("https://id.example", "root", &["ops"]),
+                &AdminRoles::default()
+            ),
             None
         );
     }

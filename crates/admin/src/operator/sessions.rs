@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fanlight_canonical::identity::Identity;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::proof::Proof;
 use super::token::Digest;
 
 /// Bytes of a session id.
@@ -174,6 +175,30 @@ fn remove_oldest(table: &mut HashMap<Digest, Session>, peer: Option<IpAddr>) -> 
         .min_by_key(|(_, session)| session.used)
         .map(|(key, _)| *key);
     oldest.is_some_and(|key| table.remove(&key).is_some())
+}
+
+/// A proof of an operator's identity. Each request judges it again, because settings change and
+/// identities end.
+#[derive(Clone, Debug)]
+pub(crate) enum Proof {
+    /// A token that was `admin.token`.
+    Token(Digest),
+    /// An identity from the methods of `auth`.
+    Identity(Arc<Identity>),
+    /// An identity from a sign-in at this issuer, with the settings at that time.
+    SignedIn {
+        at: SignInIssuer,
+        identity: Arc<Identity>,
+    },
+}
+
+/// An issuer at which operators sign in, and the client that is configured for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignInIssuer {
+    /// The issuer's identifier.
+    pub issuer: String,
+    /// The client's identifier. `None` if Fanlight registers the client.
+    pub client_id: Option<String>,
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use fanlight_admin::{AdminSettings, Member, Roles};
+use fanlight_admin::AdminSettings;
 use fanlight_canonical::identity::{Identity, Principal, Scopes, Source};
+use fanlight_config::{AdminRoles, AllowedClients};
 use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use http::header::AUTHORIZATION;
 
@@ -76,12 +77,12 @@ pub(crate) fn identity(name: &str, source: Source, groups: &[&str]) -> Identity 
 }
 
 /// The group `ops` operates; the group `seniors` approves; the group `staff`, and the key `cat`, view.
-pub(crate) fn roles() -> Roles {
-    let group = |name: &str| Member::Group(name.into());
-    Roles {
+pub(crate) fn roles() -> AdminRoles {
+    let group = |name: &str| AllowedClients::Group(name.into());
+    AdminRoles {
         operator: vec![group("ops")],
         approver: vec![group("seniors")],
-        viewer: vec![group("staff"), Member::User("key#cat".into())],
+        viewer: vec![group("staff"), AllowedClients::User("key#cat".into())],
     }
 }
 

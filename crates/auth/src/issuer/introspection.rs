@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fanlight_config::{self as config, Secret};
 use fanlight_grants::fetch::{self, FORM, FetchError, Requests};
 use fanlight_grants::oauth::{OAuthError, basic, metadata};
 use fanlight_protocol::Json;
@@ -20,7 +21,7 @@ use url::form_urlencoded::Serializer;
 
 use crate::bearer::TokenHash;
 use crate::json;
-use crate::oauth_settings::{IntrospectionSettings, OAuthLimits};
+use crate::oauth_settings::OAuthLimits;
 
 /// How many requests may wait for each running one.
 const WAITING: usize = 16;
@@ -37,7 +38,7 @@ pub(crate) type Answer = Result<Option<Json>, OAuthError>;
 #[derive(Debug)]
 pub(crate) struct Introspection {
     issuer: String,
-    settings: IntrospectionSettings,
+    settings: config::Introspection,
     client: Arc<Requests>,
     timeout: Duration,
     /// The permits of running requests.
@@ -69,7 +70,7 @@ struct Discovered {
 impl Introspection {
     pub(crate) fn new(
         issuer: String,
-        settings: IntrospectionSettings,
+        settings: config::Introspection,
         limits: &OAuthLimits,
         client: Arc<Requests>,
     ) -> Self {
@@ -139,12 +140,14 @@ impl Introspection {
         let form = Serializer::new(String::new())
             .extend_pairs([("token", token), ("token_type_hint", "access_token")])
             .finish();
-        let IntrospectionSettings {
+        let config::Introspection {
             client_id,
             client_secret,
             ..
         } = &self.settings;
-        let headers = HeaderMap::from_iter([(AUTHORIZATION, basic(client_id, client_secret)?)]);
+        let none = Secret::new("");
+        let secret = client_secret.as_ref().unwrap_or(&none);
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, basic(client_id, secret)?)]);
         let answer = self.client.post(&endpoint, FORM, headers, form).await?;
         match answer.status {
             StatusCode::OK => {}

@@ -10,7 +10,7 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::{Kind, Member};
 
 use crate::json;
-use crate::oauth_settings::{ClaimPaths, IssuerSettings};
+use crate::oauth_settings::IssuerSettings;
 
 /// The limit of listed actors in a chain.
 const MAX_ACTORS: usize = 8;
@@ -212,7 +212,7 @@ fn actors(claim: &Json) -> Vec<String> {
 }
 
 /// The scopes: a space-separated list (RFC 8693, 4.2), or an array.
-fn scopes(claims: &Json, paths: &ClaimPaths) -> Result<Scopes, Denial> {
+fn scopes(claims: &Json, paths: &fanlight_config::Claims) -> Result<Scopes, Denial> {
     let mut claim = json::find(claims, &paths.scopes);
     if claim.is_none() && paths.scopes == "scope" {
         claim = claims.get("scp");

@@ -3,7 +3,7 @@
 
 pub(crate) mod claims;
 mod jwt;
-mod possession;
+pub(crate) mod possession;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -18,12 +18,11 @@ use tokio::sync::Semaphore;
 
 use self::claims::{Binding, Rules};
 use self::jwt::Header;
-use self::possession::Proofs;
+use self::possession::{Proofs, UsedOnce};
 use crate::bearer::{Bearer, Scheme, TokenHash};
 use crate::issuer::{Introspection, Issuer, KeySet, Lookup};
 use crate::json;
 use crate::oauth_settings::OAuthSettings;
-use crate::once::UsedOnce;
 
 pub(crate) use self::claims::{check_required, date as claim_date, identity as token_identity};
 pub(crate) use self::jwt::Jwt;

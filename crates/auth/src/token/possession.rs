@@ -2,6 +2,7 @@
 //! proof for this one request (RFC 9449).
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
@@ -13,6 +14,7 @@ use fanlight_credentials::{Credentials, Denial};
 use fanlight_fair::Part;
 use fanlight_grants::oauth::PROOF;
 use fanlight_protocol::Json;
+use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
 use parking_lot::Mutex;
@@ -23,7 +25,6 @@ use super::{Jwt, Shown, Tokens};
 use crate::bearer::{MAX_LENGTH, Scheme};
 use crate::issuer::Key;
 use crate::json;
-use crate::once::{NotKnown, UsedOnce};
 
 /// The age limit of a proof, which is made for one request.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(60);
@@ -306,6 +307,20 @@ fn hash(thumbprint: &[u8; 32], id: &str) -> u128 {
     let mut first = [0; 16];
     first.copy_from_slice(context.finish().as_ref().get(..16).unwrap_or(&[0; 16]));
     u128::from_be_bytes(first)
+}
+
+/// The other processes cannot be asked, so it is unknown whether a value was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the data that all replicas share cannot be reached")]
+pub struct NotKnown;
+
+/// Remembers used values for all processes.
+///
+/// A trait because its implementation depends on this crate.
+pub trait UsedOnce: fmt::Debug + Send + Sync {
+    /// Marks a value as used for this time. Returns whether it was unused. This takes a limited
+    /// time in any case.
+    fn use_once(&self, what: &[u8], time: Duration) -> BoxFuture<'_, Result<bool, NotKnown>>;
 }
 
 #[cfg(test)]

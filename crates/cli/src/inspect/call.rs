@@ -9,7 +9,6 @@ use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::CallToolResult;
-use fanlight_protocol::sse::EventDecoder;
 use fanlight_protocol::visible::{escaped, plain};
 use fanlight_protocol::{Json, Notification, Response};
 
@@ -24,8 +23,6 @@ use crate::show;
 
 /// The most messages of a call that wait to be shown.
 const MESSAGES: usize = 64;
-/// The size limit of an answer in a stream, in bytes.
-const LONGEST: usize = 256 * 1024 * 1024;
 
 /// Calls a tool of this gateway and prints the result: as text on a terminal, otherwise with the
 /// server's bytes. Fails if it is a JSON-RPC error or a result with `isError`.
@@ -131,41 +128,33 @@ pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure>
 /// Calls a tool, and shows its progress. Declines questions of the server.
 async fn attended(admin: &Admin, request: String) -> Result<Bytes, Failure> {
     let mut stream = admin.post_followed("/api/call", request).await?;
-    let mut events = EventDecoder::new(LONGEST);
     let mut call = Json::null();
-    while let Some(chunk) = stream
-        .chunk()
-        .await
-        .map_err(|error| admin.stream_failure(&error))?
-    {
-        events.push(&chunk);
-        while let Some(event) = events.next_event().map_err(Failure::other)? {
-            if event.name.as_ref() == b"answer" {
-                return Ok(event.data);
+    while let Some(event) = admin.next_event(&mut stream).await? {
+        if event.name.as_ref() == b"answer" {
+            return Ok(event.data);
+        }
+        let data = Json::parse(event.data, MAX_NESTING).map_err(Failure::other)?;
+        match event.name.as_ref() {
+            b"call" => call = data.get("call").unwrap_or_default(),
+            b"progress" => show_progress(&data),
+            b"question" => {
+                let message = data.get("params").and_then(|params| params.get("message"));
+                let message = message.and_then(|text| Some(plain(&text.as_str()?, 300)));
+                complain(&format!(
+                    "declined what the server asks ({}); the page can answer it\n",
+                    message.unwrap_or_default()
+                ));
+                let mut answer = ObjectBuilder::new();
+                answer
+                    .member("call", &call)
+                    .member("question", &data.get("question").unwrap_or_default())
+                    .member("result", &Json::literal(r#"{"action": "decline"}"#));
+                admin
+                    .post_json("/api/call/answer", answer.finish().as_text().to_owned())
+                    .await?;
             }
-            let data = Json::parse(event.data, MAX_NESTING).map_err(Failure::other)?;
-            match event.name.as_ref() {
-                b"call" => call = data.get("call").unwrap_or_default(),
-                b"progress" => show_progress(&data),
-                b"question" => {
-                    let message = data.get("params").and_then(|params| params.get("message"));
-                    let message = message.and_then(|text| Some(plain(&text.as_str()?, 300)));
-                    complain(&format!(
-                        "declined what the server asks ({}); the page can answer it\n",
-                        message.unwrap_or_default()
-                    ));
-                    let mut answer = ObjectBuilder::new();
-                    answer
-                        .member("call", &call)
-                        .member("question", &data.get("question").unwrap_or_default())
-                        .member("result", &Json::literal(r#"{"action": "decline"}"#));
-                    admin
-                        .post_json("/api/call/answer", answer.finish().as_text().to_owned())
-                        .await?;
-                }
-                b"cancelled" => return Err(Failure::other("the call was cancelled")),
-                _ => {}
-            }
+            b"cancelled" => return Err(Failure::other("the call was cancelled")),
+            _ => {}
         }
     }
     Err(Failure::other(

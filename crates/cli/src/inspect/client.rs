@@ -18,6 +18,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use super::call::progress;
 use super::check::sign_in::wanted_at;
 use crate::failure::Failure;
+use crate::judge::peer::LONGEST;
 use crate::judge::peer::http::{EventStream, Http, media_type, read, send};
 use crate::login::ServerByUrl;
 
@@ -288,7 +289,7 @@ impl Client {
             Challenge::from_headers(http.headers().get_all(WWW_AUTHENTICATE)),
         );
         let message = if media_type(&http) == "text/event-stream" {
-            let mut stream = EventStream::new(http);
+            let mut stream = EventStream::new(http, LONGEST);
             loop {
                 let event = stream.next().await.map_err(Failure::other)?;
                 let event = event

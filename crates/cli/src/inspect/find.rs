@@ -54,13 +54,7 @@ fn print(found: &[FoundTool]) {
         say!("nothing found");
         return;
     }
-    let cells = |cell: &dyn Fn(usize, &FoundTool) -> String| {
-        found
-            .iter()
-            .enumerate()
-            .map(|(at, tool)| cell(at, tool))
-            .collect()
-    };
+    let mut ranks = 1..;
     let why = |tool: &FoundTool| {
         let matched = tool.why.iter().map(|one| match one.word == one.term {
             true => format!("{} {:.1}", one.word, one.score),
@@ -69,11 +63,13 @@ fn print(found: &[FoundTool]) {
         matched.collect::<Vec<_>>().join(", ")
     };
     let columns = [
-        Column::numbers("RANK", cells(&|at, _| (at + 1).to_string())),
-        Column::whole("NAME", cells(&|_, tool| plain(&tool.name, 300))),
-        Column::whole("SERVER", cells(&|_, tool| tool.server.clone())),
-        Column::numbers("SCORE", cells(&|_, tool| format!("{:.2}", tool.score))),
-        Column::words("WHY (STEMS)", cells(&|_, tool| plain(&why(tool), 300))),
+        Column::numbers("RANK", found, |_| {
+            ranks.next().unwrap_or(0_usize).to_string()
+        }),
+        Column::whole("NAME", found, |tool| plain(&tool.name, 300)),
+        Column::whole("SERVER", found, |tool| tool.server.clone()),
+        Column::numbers("SCORE", found, |tool| format!("{:.2}", tool.score)),
+        Column::words("WHY (STEMS)", found, |tool| plain(&why(tool), 300)),
     ];
     let width = Style::for_stdout().table_width();
     say!("{}", columns::render(&columns, width));

@@ -251,22 +251,15 @@ fn print(kind: ListKind, list: &List) {
         estimated_tokens(bytes)
     );
     if !list.entries.is_empty() {
-        let cells = |index: usize| {
-            list.entries
-                .iter()
-                .map(|entry| row(entry)[index].clone())
-                .collect()
-        };
-        let numbers = |heading, of: &dyn Fn(&Shown) -> usize| {
-            let cells = list.entries.iter().map(|entry| of(entry).to_string());
-            Column::numbers(heading, cells.collect())
-        };
+        let entries = &list.entries;
         let columns = [
-            Column::whole(key, cells(0)),
-            Column::whole("SERVER", cells(1)),
-            numbers("BYTES", &cost),
-            numbers("~TOKENS", &|entry| estimated_tokens(cost(entry))),
-            Column::words("DESCRIPTION", cells(2)),
+            Column::whole(key, entries, |entry| plain(&entry.key, 300)),
+            Column::whole("SERVER", entries, |entry| entry.backend.clone()),
+            Column::numbers("BYTES", entries, |entry| cost(entry).to_string()),
+            Column::numbers("~TOKENS", entries, |entry| {
+                estimated_tokens(cost(entry)).to_string()
+            }),
+            Column::words("DESCRIPTION", entries, description),
         ];
         say!(
             "{}",
@@ -279,14 +272,10 @@ fn print(kind: ListKind, list: &List) {
     say!("");
 }
 
-fn row(entry: &Shown) -> [String; 3] {
+fn description(entry: &Shown) -> String {
     let keys = ["description", "title", "name"];
     let description = keys.into_iter().find_map(|key| entry.visible.text_at(key));
     let of_skill = || entry.visible.get("frontmatter")?.text_at("description");
     let description = description.or_else(of_skill).unwrap_or_default();
-    [
-        plain(&entry.key, 300),
-        entry.backend.clone(),
-        plain(&description, LONGEST_DESCRIPTION),
-    ]
+    plain(&description, LONGEST_DESCRIPTION)
 }

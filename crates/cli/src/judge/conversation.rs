@@ -7,8 +7,8 @@ use fanlight_protocol::{Era, Revision, meta};
 use serde_json::{Map, Value, json};
 
 use crate::judge::client::{Client, declared};
-use crate::judge::list::{declared_lists, find_list};
 use crate::judge::lists;
+use crate::judge::lists::{declared_lists, find_list};
 use crate::judge::mask::Mask;
 use crate::judge::observed::Observed;
 use crate::judge::peer::{Answer, Broken, JudgedServer, METHOD_NOT_FOUND};

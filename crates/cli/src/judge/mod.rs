@@ -8,7 +8,6 @@
 
 mod client;
 mod conversation;
-mod list;
 mod lists;
 mod mask;
 mod observed;

@@ -9,36 +9,37 @@
 //! still starts the servers at once, and serves the stored lists only until they have started.
 
 mod definition;
-mod of_user;
 mod record;
 mod tasks;
 
-pub use of_user::{folder as user_state_folder, folder_of as user_state_of};
-pub use record::KeptServer;
-
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use definition::Definition;
 use fanlight_backend::{Backend, BackendLimits, KnownServer};
-use fanlight_config::{Config, Server};
+use fanlight_config::{Config, Server, Transport};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{ByteLimits, KeptList, ListLimits, ListStore};
 use fanlight_grants::{FILE, Folder, Owner, Store, StoreError};
 use fanlight_replicas::keys;
 use parking_lot::Mutex;
+use record::{Contents, KeptNames, Unusable};
 use serde_json::Value;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use super::instance;
 use crate::failure::Failure;
 use crate::memory::budgets;
-use definition::Definition;
-use record::{Contents, KeptNames, Unusable};
+
+pub use record::KeptServer;
 
 /// The limits of lists that are kept and merged.
 pub fn list_limits(config: &Config) -> ListLimits {
@@ -114,8 +115,8 @@ impl ListState {
             });
         }
         let Some(path) = files
-            .filter(|_| of_user::is_useful(config))
-            .and_then(of_user::folder)
+            .filter(|_| is_useful(config))
+            .and_then(user_state_folder)
         else {
             return Ok(None);
         };
@@ -125,7 +126,7 @@ impl ListState {
         match opened {
             Ok(state) => {
                 remove_former(&path);
-                of_user::remove_unused(&path);
+                remove_unused(&path);
                 Ok(Some(state))
             }
             // The folder was not configured, so this is not worth a warning.
@@ -141,7 +142,7 @@ impl ListState {
         let named = config.state_dir.as_ref().map(PathBuf::from);
         let is_named = named.is_some();
         let path = named
-            .or_else(|| of_user::folder(files))
+            .or_else(|| user_state_folder(files))
             .filter(|path| path.join(FILE).is_file())?;
         Self::in_folder(&Folder::open(&path).ok()?, is_named, config).ok()
     }
@@ -176,8 +177,8 @@ impl ListState {
     }
 
     /// The lists of this server, loaded from earlier runs unless it `is_new`.
-    pub fn load(&self, config: &Config, server: &Server, is_new: bool) -> Arc<ServerLists> {
-        let definition = Definition::new(config, server);
+    pub fn load(&self, server: &Server, is_new: bool) -> Arc<ServerLists> {
+        let definition = Definition::new(server);
         let server = server.name.clone();
         let contents = if is_new {
             None
@@ -346,6 +347,71 @@ fn remove_former(folder: &Path) {
             |name: &str| name == names || name.strip_suffix(lists).is_some_and(is_digest);
         if entry.file_name().to_str().is_some_and(is_former) {
             let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Unused lists of a configuration are removed after this time.
+const UNUSED: Duration = Duration::from_secs(90 * 86_400);
+
+/// Whether stored lists would be served. A single server is asked directly, and a server without a
+/// process has nothing to start.
+pub(super) fn is_useful(config: &Config) -> bool {
+    let enabled = || config.servers.iter().filter(|server| server.enabled);
+    enabled().count() > 1
+        && enabled().any(|server| matches!(server.transport, Transport::Stdio { .. }))
+}
+
+/// The folder for the configuration in these files, if the user has a state folder.
+pub fn user_state_folder(files: &[PathBuf]) -> Option<PathBuf> {
+    user_state_of(&instance::digest(files)?)
+}
+
+/// The folder of this name, if the user has a state folder.
+pub fn user_state_of(name: &str) -> Option<PathBuf> {
+    Some(state_home()?.join("fanlight").join(name))
+}
+
+fn state_home() -> Option<PathBuf> {
+    let variable = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    variable("XDG_STATE_HOME").or_else(|| {
+        // Under `sudo`, HOME may belong to another user, who could not use files that root creates
+        // there.
+        let is_own = |home: &PathBuf| {
+            fs::metadata(home).is_ok_and(|home| home.uid() == rustix::process::geteuid().as_raw())
+        };
+        Some(variable("HOME").filter(is_own)?.join(".local/state"))
+    })
+}
+
+/// Removes the folders of other configurations that were unused for long.
+pub(super) fn remove_unused(own: &Path) {
+    let all = own.parent().and_then(|parent| fs::read_dir(parent).ok());
+    for entry in all.into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_ours =
+            name.len() == instance::LENGTH && name.as_bytes().iter().all(u8::is_ascii_hexdigit);
+        let changed = |path: &Path| {
+            fs::metadata(path)
+                .and_then(|metadata| metadata.modified())
+                .ok()
+        };
+        // The store is changed in place, so the folder's time is not enough.
+        let used = changed(&entry.path()).max(changed(&entry.path().join(FILE)));
+        let is_unused = used
+            .and_then(|at| at.elapsed().ok())
+            .is_some_and(|age| age > UNUSED);
+        // A folder with users' grants stays, however long it was unused.
+        if is_ours
+            && is_unused
+            && entry.path() != own
+            && !fanlight_grants::holds_users(&entry.path())
+        {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::QUEUE;
 use super::connection::{Answering, MockedClient, Outgoing};
-use super::incoming::{MESSAGE, Malformed, messages};
+use super::connection::{MESSAGE, Malformed, messages};
 use super::player::Player;
 use crate::recording::script::era_of;
 

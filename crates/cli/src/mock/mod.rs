@@ -7,7 +7,6 @@
 
 mod connection;
 mod http;
-mod incoming;
 mod player;
 mod stdio;
 #[cfg(test)]
@@ -133,7 +132,7 @@ impl<'a> Mock<'a> {
         input: I,
     ) -> Result<(Era, impl AsyncRead + Send + Unpin + use<I>), Failure> {
         let (line, input) = stdio::first_line(input).await.map_err(Failure::other)?;
-        let first = incoming::messages(line).into_iter().flatten().next();
+        let first = connection::messages(line).into_iter().flatten().next();
         let era = first.map(|message| era_of(&message, None));
         Ok((self.served_era().or(era).unwrap_or(Era::Legacy), input))
     }

@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::QUEUE;
+use super::connection::{MESSAGE, messages_of_line};
 use super::connection::{MockedClient, Outgoing};
-use super::incoming::{MESSAGE, messages_of_line};
 
 /// The time for running requests after the input has ended. A constant, as the client has said that
 /// it will send nothing more.

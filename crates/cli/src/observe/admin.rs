@@ -1,21 +1,25 @@
 //! A client of the JSON API of a running gateway (docs/api.md).
 
 use std::error::Error as _;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_config::MAX_FILE_SIZE;
 use fanlight_config::settings::read_bounded;
 use fanlight_grants::fetch;
+use fanlight_protocol::sse::Event;
 use fanlight_protocol::visible::plain;
 use http::StatusCode;
+use reqwest::{ClientBuilder, Identity};
 use serde_json::Value;
 
 use super::place::{Place, TOKEN};
-use super::tls;
 use crate::cli::{AdminArgs, CommonArgs};
 use crate::configuration;
 use crate::failure::Failure;
+use crate::judge::peer::http::EventStream;
 use crate::out::complain;
 
 /// Time limit for an answer. There is no option, since the listener answers from memory.
@@ -134,14 +138,14 @@ impl Admin {
             http = http.tls_certs_merge(own);
         }
         if place.base.scheme() == "https" {
-            http = tls::configure(http, args)?;
-        } else if let Some(option) = tls::options(args).next() {
+            http = configure(http, args)?;
+        } else if let Some(option) = options(args).next() {
             return Err(Failure::usage(format!(
                 "{option} needs TLS, which {} does not use",
                 place.display_name()
             )));
         }
-        let http = http.build().map_err(|error| tls::unusable(args, &error))?;
+        let http = http.build().map_err(|error| unusable(args, &error))?;
         Ok(Self { http, place })
     }
 
@@ -168,26 +172,43 @@ impl Admin {
     }
 
     /// The event stream at the path with these segments. It has no time limit.
-    pub async fn follow(&self, path: &[&str]) -> Result<reqwest::Response, Failure> {
+    pub async fn follow(&self, path: &[&str]) -> Result<EventStream, Failure> {
         let mut url = self.url_of(path)?;
         url.set_query(Some("follow"));
-        self.stream(self.http.get(url)).await
+        let stream = self.stream(self.http.get(url)).await?;
+        Ok(EventStream::new(stream, LONGEST))
     }
 
     /// The gateway's events, with the traces that this query chooses. It has no time limit.
-    pub async fn events(&self, query: &[(&str, String)]) -> Result<reqwest::Response, Failure> {
+    pub async fn events(&self, query: &[(&str, String)]) -> Result<EventStream, Failure> {
         let mut url = self.url_of(&["api", "events"])?;
         url.query_pairs_mut().extend_pairs(query);
-        self.stream(self.http.get(url)).await
+        let stream = self.stream(self.http.get(url)).await?;
+        Ok(EventStream::new(stream, LONGEST))
+    }
+
+    /// The next event of a stream; `None` at its end.
+    pub async fn next_event(&self, stream: &mut EventStream) -> Result<Option<Event>, Failure> {
+        stream.next().await.map_err(|broken| {
+            Failure::other(format!(
+                "the stream of {} broke off: {broken}",
+                self.display_name()
+            ))
+        })
+    }
+
+    /// The failure for a stream that the gateway has ended.
+    pub fn ended(&self) -> Failure {
+        Failure::other(format!(
+            "{} has ended the stream: it is shutting down, or its settings have changed",
+            self.display_name()
+        ))
     }
 
     /// Posts JSON to `path`, and returns the event stream that answers it.
-    pub async fn post_followed(
-        &self,
-        path: &str,
-        body: String,
-    ) -> Result<reqwest::Response, Failure> {
-        self.post_streamed(path, body, "text/event-stream").await
+    pub async fn post_followed(&self, path: &str, body: String) -> Result<EventStream, Failure> {
+        let stream = self.post_streamed(path, body, "text/event-stream").await?;
+        Ok(EventStream::new(stream, LONGEST))
     }
 
     /// Posts JSON to `path`, and returns the stream of this type that answers it.
@@ -215,15 +236,6 @@ impl Admin {
                 Err(self.unexpected("it sends no event stream"))
             }
         }
-    }
-
-    /// The failure for an interrupted stream.
-    pub fn stream_failure(&self, error: &reqwest::Error) -> Failure {
-        tracing::debug!(%error, "event stream broke");
-        Failure::other(format!(
-            "the connection to {} broke off",
-            self.display_name()
-        ))
     }
 
     fn url_of(&self, path: &[&str]) -> Result<url::Url, Failure> {
@@ -330,7 +342,7 @@ impl Admin {
         let cause = std::iter::successors(error.source(), |cause| (*cause).source())
             .last()
             .map(ToString::to_string);
-        let help = cause.as_deref().and_then(tls::help);
+        let help = cause.as_deref().and_then(help);
         let cause = cause.map(|cause| format!(": {}", plain(&cause, 200)));
         Failure::other(format!(
             "the admin listener at {} ({}) {what}{}; {}",
@@ -368,4 +380,87 @@ pub(super) fn elements<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = 
 /// The text of a member of an answer; empty if it is none.
 pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
+}
+
+/// The text of a member in visible characters, `longest` of them at most.
+pub(super) fn plain_text(value: &Value, key: &str, longest: usize) -> String {
+    plain(text(value, key), longest)
+}
+
+/// The text after a colon; nothing if it is empty.
+pub(super) fn after_colon(text: &str) -> String {
+    match text {
+        "" => String::new(),
+        text => format!(": {text}"),
+    }
+}
+
+/// The options in use.
+pub(super) fn options(args: &AdminArgs) -> impl Iterator<Item = &'static str> {
+    let all = [
+        ("--admin-cert", &args.admin_cert),
+        ("--admin-key", &args.admin_key),
+        ("--admin-ca", &args.admin_ca),
+    ];
+    all.into_iter()
+        .filter(|(_, path)| path.is_some())
+        .map(|(option, _)| option)
+}
+
+/// Gives a client the user's certificate, and the authorities to trust.
+pub(super) fn configure(
+    mut http: ClientBuilder,
+    args: &AdminArgs,
+) -> Result<ClientBuilder, Failure> {
+    if let Some(path) = &args.admin_ca {
+        let none = |_| {
+            Failure::usage(format!(
+                "--admin-ca {}: the file has no PEM certificate",
+                path.display()
+            ))
+        };
+        http = http.tls_certs_merge(fetch::authorities(&read(path)?).map_err(none)?);
+    }
+    if let (Some(certificate), Some(key)) = (&args.admin_cert, &args.admin_key) {
+        let pem = [read(certificate)?, b"\n".to_vec(), read(key)?].concat();
+        // The cause is left out, since it may show a part of the key.
+        let identity = Identity::from_pem(&pem).map_err(|_| no_identity(certificate, key))?;
+        http = http.identity(identity);
+    }
+    Ok(http)
+}
+
+/// The failure if no client could be created.
+pub(super) fn unusable(args: &AdminArgs, error: &reqwest::Error) -> Failure {
+    match (&args.admin_cert, &args.admin_key) {
+        (Some(certificate), Some(key)) => no_identity(certificate, key),
+        _ => Failure::other(error),
+    }
+}
+
+fn no_identity(certificate: &Path, key: &Path) -> Failure {
+    Failure::usage(format!(
+        "--admin-cert {} and --admin-key {} are not a PEM certificate and its private key",
+        certificate.display(),
+        key.display()
+    ))
+}
+
+/// The remedy for this cause of a failed connection.
+pub(super) fn help(cause: &str) -> Option<&'static str> {
+    let has = |part: &str| cause.contains(part);
+    if has("CertificateRequired") {
+        Some("it requires a client certificate: name one with --admin-cert and --admin-key")
+    } else if has("AlertReceived") || has("fatal alert") {
+        Some("it does not accept the certificate of --admin-cert, or the handshake")
+    } else if has("certificate") {
+        Some("name the authority that signed its certificate with --admin-ca")
+    } else {
+        None
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path)
+        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
 }

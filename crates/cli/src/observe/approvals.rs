@@ -30,8 +30,7 @@ pub async fn approvals(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), 
 async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> {
     let admin = Admin::find(&args.admin, common).await?;
     let text = admin.get("/api/approvals", &[]).await?;
-    if args.json {
-        out::json(&String::from_utf8_lossy(&text));
+    if out::is_json(args.json, &text) {
         return Ok(());
     }
     let answer = admin.json(&text)?;
@@ -106,8 +105,7 @@ async fn decide(args: &AnswerArgs, common: &CommonArgs, word: &str) -> Result<()
     let admin = Admin::find(&args.admin, common).await?;
     let (status, body) = admin.post(&["api", "approvals", &args.id, word]).await?;
     let body = admin.expect(status, StatusCode::OK, body)?;
-    if args.json {
-        out::json(&String::from_utf8_lossy(&body));
+    if out::is_json(args.json, &body) {
         return Ok(());
     }
     let answer = admin.json(&body)?;

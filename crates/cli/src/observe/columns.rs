@@ -21,33 +21,26 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column of text, which is truncated if the table is too wide.
-    pub fn words(heading: &'static str, cells: Vec<String>) -> Self {
+    /// A column that is never truncated, with a cell for each row.
+    pub fn whole<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) -> String) -> Self {
         Self {
             heading,
-            cells,
-            right: false,
-            least: Some(LEAST),
-        }
-    }
-
-    /// A column that is never truncated.
-    pub fn whole(heading: &'static str, cells: Vec<String>) -> Self {
-        Self {
-            heading,
-            cells,
+            cells: rows.iter().map(cell).collect(),
             right: false,
             least: None,
         }
+    }
+
+    /// A column of text, which is truncated if the table is too wide.
+    pub fn words<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) -> String) -> Self {
+        Self::whole(heading, rows, cell).at_least(LEAST)
     }
 
     /// A column of numbers.
-    pub fn numbers(heading: &'static str, cells: Vec<String>) -> Self {
+    pub fn numbers<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) -> String) -> Self {
         Self {
-            heading,
-            cells,
             right: true,
-            least: None,
+            ..Self::whole(heading, rows, cell)
         }
     }
 
@@ -132,10 +125,8 @@ pub fn render(columns: &[Column], limit: usize) -> String {
 
 /// A table of rows that are never truncated.
 pub fn render_rows<const N: usize>(headings: [&'static str; N], rows: &[[String; N]]) -> String {
-    let column = |(index, heading): (usize, _)| {
-        let cells = rows.iter().map(|row: &[String; N]| row[index].clone());
-        Column::whole(heading, cells.collect())
-    };
+    let column =
+        |(index, heading): (usize, _)| Column::whole(heading, rows, |row| row[index].clone());
     let columns: Vec<_> = headings.into_iter().enumerate().map(column).collect();
     render(&columns, usize::MAX)
 }
@@ -145,12 +136,12 @@ mod tests {
     use super::*;
 
     fn columns() -> Vec<Column> {
-        let long = "a-name-that-is-much-too-long-for-any-table".to_owned();
+        let long = "a-name-that-is-much-too-long-for-any-table";
         vec![
-            Column::words("NAME", vec![long.clone(), "b".to_owned()]),
-            Column::numbers("COUNT", vec!["7".to_owned(), "1000".to_owned()]),
-            Column::whole("ID", vec!["4bf92f3577b34da6".to_owned(), "00".to_owned()]),
-            Column::words("WHAT", vec![long, "漢字".to_owned()]),
+            Column::words("NAME", &[long, "b"], |name| (*name).to_owned()),
+            Column::numbers("COUNT", &[7, 1000], u16::to_string),
+            Column::whole("ID", &["4bf92f3577b34da6", "00"], |id| (*id).to_owned()),
+            Column::words("WHAT", &[long, "漢字"], |what| (*what).to_owned()),
         ]
     }
 

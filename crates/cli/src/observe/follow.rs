@@ -3,20 +3,18 @@
 use std::collections::VecDeque;
 use std::time::SystemTime;
 
-use fanlight_protocol::sse::EventDecoder;
 use fanlight_protocol::visible::plain;
 use serde_json::Value;
 
 use super::Admin;
-use super::admin::{elements, text};
-use super::clock::clock;
+use super::admin::{elements, plain_text, text};
+use super::style::clock;
 use super::style::{Style, duration};
 use crate::cli::TracesArgs;
 use crate::failure::Failure;
+use crate::judge::peer::http::EventStream;
 use crate::out::{self, complain, say};
 
-/// The size limit of an event, in bytes.
-const LONGEST: usize = 16 << 20;
 /// How many shown traces are remembered. A trace comes again when a late span of it ends.
 const REMEMBERED: usize = 1024;
 
@@ -30,37 +28,27 @@ pub(super) async fn follow(admin: &Admin, args: &TracesArgs) -> Result<(), Failu
     }
 }
 
-async fn print(admin: &Admin, mut stream: reqwest::Response, json: bool) -> Result<(), Failure> {
-    let (mut events, style) = (EventDecoder::new(LONGEST), Style::for_stdout());
+async fn print(admin: &Admin, mut stream: EventStream, json: bool) -> Result<(), Failure> {
+    let style = Style::for_stdout();
     let mut shown = VecDeque::with_capacity(REMEMBERED);
-    while let Some(chunk) = stream
-        .chunk()
-        .await
-        .map_err(|error| admin.stream_failure(&error))?
-    {
-        events.push(&chunk);
-        while let Some(event) = events.next_event().map_err(Failure::other)? {
-            match event.name.as_ref() {
-                b"traces" => {
-                    for trace in elements(&admin.json(&event.data)?, "traces") {
-                        if !is_new(trace, &mut shown) {
-                            continue;
-                        }
-                        match json {
-                            true => out::json(&trace.to_string()),
-                            false => say!("{}", line(trace, style)),
-                        }
+    while let Some(event) = admin.next_event(&mut stream).await? {
+        match event.name.as_ref() {
+            b"traces" => {
+                for trace in elements(&admin.json(&event.data)?, "traces") {
+                    if !is_new(trace, &mut shown) {
+                        continue;
+                    }
+                    match json {
+                        true => out::json(&trace.to_string()),
+                        false => say!("{}", line(trace, style)),
                     }
                 }
-                b"missed" => complain("some traces are missing here: too many ended at once\n"),
-                _ => {}
             }
+            b"missed" => complain("some traces are missing here: too many ended at once\n"),
+            _ => {}
         }
     }
-    Err(Failure::other(format!(
-        "{} has ended the stream: it is shutting down, or its settings have changed",
-        admin.display_name()
-    )))
+    Err(admin.ended())
 }
 
 /// Whether a trace has ended and was not shown before.
@@ -89,7 +77,7 @@ fn line(trace: &Value, style: Style) -> String {
         "{}  {:>8}  {outcome}  {}{}  {}",
         style.dim(&clock(number("startMs"))),
         duration((number("durationMs") * 1e6) as u64),
-        plain(text(trace, "name"), 120),
+        plain_text(trace, "name", 120),
         servers.collect::<String>(),
         style.dim(text(trace, "traceId"))
     )
@@ -97,7 +85,7 @@ fn line(trace: &Value, style: Style) -> String {
 
 /// The error, and the side that can do something about it.
 pub(super) fn error(trace: &Value) -> String {
-    let error = plain(text(trace, "error"), 60);
+    let error = plain_text(trace, "error", 60);
     match text(trace, "side") {
         "" => error,
         side => format!("{error} ({side})"),

@@ -1,20 +1,17 @@
 //! `fanlight logs`: the standard error of a running gateway's server processes.
 
-use fanlight_protocol::sse::EventDecoder;
 use fanlight_protocol::visible::plain;
 use serde_json::Value;
 
 use super::Admin;
 use super::admin::{elements, text};
 use super::change::no_such_server;
-use super::clock::clock;
 use super::style::Style;
+use super::style::clock;
 use crate::cli::{CommonArgs, LogsArgs};
 use crate::failure::Failure;
 use crate::out::{self, complain, say};
 
-/// The size limit of a log line from the gateway, in bytes.
-const LONGEST: usize = 1 << 20;
 /// The limit of characters shown of one line. The gateway has already cut it.
 const SHOWN: usize = 5000;
 
@@ -50,27 +47,16 @@ pub async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let mut stream = admin.follow(&path).await?;
-    let mut events = EventDecoder::new(LONGEST);
     // The stream begins with the stored lines, of which there may be more by now.
     let mut skipped = 0;
-    while let Some(chunk) = stream
-        .chunk()
-        .await
-        .map_err(|error| admin.stream_failure(&error))?
-    {
-        events.push(&chunk);
-        while let Some(event) = events.next_event().map_err(Failure::other)? {
-            if skipped < hidden {
-                skipped += 1;
-            } else if event.name.as_ref() == b"line" {
-                lines.print(&admin.json(&event.data)?);
-            }
+    while let Some(event) = admin.next_event(&mut stream).await? {
+        if skipped < hidden {
+            skipped += 1;
+        } else if event.name.as_ref() == b"line" {
+            lines.print(&admin.json(&event.data)?);
         }
     }
-    Err(Failure::other(format!(
-        "{} has ended the stream: it is shutting down, or its settings have changed",
-        admin.display_name()
-    )))
+    Err(admin.ended())
 }
 
 /// How lines are printed.

@@ -4,16 +4,13 @@
 mod admin;
 mod approvals;
 mod change;
-mod clock;
 pub mod columns;
-mod content;
 mod follow;
 mod logs;
 mod place;
 pub mod spans;
 mod status;
 pub mod style;
-mod tls;
 mod traces;
 pub mod waterfall;
 

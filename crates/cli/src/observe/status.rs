@@ -7,7 +7,7 @@ use fanlight_protocol::visible::plain;
 use serde_json::Value;
 
 use super::Admin;
-use super::admin::{elements, text};
+use super::admin::{after_colon, elements, plain_text, text};
 use super::columns::{self, Column};
 use super::style::{Style, duration};
 use crate::cli::{CommonArgs, StatusArgs};
@@ -19,9 +19,7 @@ pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failur
     let admin = Admin::find(&args.admin, common).await?;
     let text = admin.get("/api/overview", &[]).await?;
     let overview = admin.json(&text)?;
-    if args.json {
-        out::json(&String::from_utf8_lossy(&text));
-    } else {
+    if !out::is_json(args.json, &text) {
         show(&overview, &admin, Style::for_stdout());
     }
     let ready = overview["ready"].as_bool().unwrap_or_default();
@@ -54,8 +52,8 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     say!(
         "{} {} at {}, up {}",
         style.bold("Fanlight"),
-        plain(text(overview, "version"), 40),
-        plain(text(overview, "endpoint"), 200),
+        plain_text(overview, "version", 40),
+        plain_text(overview, "endpoint", 200),
         rough(uptime)
     );
     say!(
@@ -106,13 +104,11 @@ fn replicas_of(replicas: &Value, style: Style) -> String {
         trouble => format!("unreachable for {since}: {}", plain(trouble, 200)),
     };
     let members: Vec<&Value> = elements(replicas, "members").collect();
-    let each =
-        |of: &dyn Fn(&Value) -> String| members.iter().map(|member| of(member)).collect::<Vec<_>>();
-    let id = |member: &Value| match text(member, "id") {
+    let id = |member: &&Value| match text(member, "id") {
         id if id == own => format!("{} (this one)", plain(id, 40)),
         id => plain(id, 40),
     };
-    let up = |member: &Value| {
+    let up = |member: &&Value| {
         let is_ending = member["isEnding"].as_bool().unwrap_or_default();
         format!(
             "{}{}",
@@ -121,21 +117,19 @@ fn replicas_of(replicas: &Value, style: Style) -> String {
         )
     };
     let columns = [
-        Column::whole("REPLICA", each(&id)),
-        Column::words("HOST", each(&|member| plain(text(member, "name"), 60))),
-        Column::whole(
-            "ADDRESS",
-            each(&|member| plain(text(member, "address"), 60)),
-        ),
-        Column::whole(
-            "VERSION",
-            each(&|member| plain(text(member, "version"), 20)),
-        ),
-        Column::whole("UP", each(&up)),
+        Column::whole("REPLICA", &members, id),
+        Column::words("HOST", &members, |member| plain_text(member, "name", 60)),
+        Column::whole("ADDRESS", &members, |member| {
+            plain_text(member, "address", 60)
+        }),
+        Column::whole("VERSION", &members, |member| {
+            plain_text(member, "version", 20)
+        }),
+        Column::whole("UP", &members, up),
     ];
     format!(
         "Valkey at {} {state}\n{}",
-        plain(text(valkey, "url"), 200),
+        plain_text(valkey, "url", 200),
         paint(&columns::render(&columns, style.table_width()), style)
     )
 }
@@ -150,7 +144,7 @@ fn backends_in(backends: &[&Value], width: usize) -> (String, Vec<String>) {
         let brief = backends
             .iter()
             .filter(|backend| failure_of(backend).is_empty());
-        let errors = brief.map(|backend| (plain(text(backend, "name"), 60), last_error(backend)));
+        let errors = brief.map(|backend| (plain_text(backend, "name", 60), last_error(backend)));
         below.extend(
             errors
                 .filter(|(_, error)| !error.is_empty())
@@ -162,47 +156,31 @@ fn backends_in(backends: &[&Value], width: usize) -> (String, Vec<String>) {
 }
 
 fn columns(backends: &[&Value]) -> Vec<Column> {
-    let each = |of: &dyn Fn(&Value) -> String| {
-        backends
-            .iter()
-            .map(|backend| of(backend))
-            .collect::<Vec<_>>()
-    };
     let number = |backend: &Value, key: &str| backend[key].as_u64().unwrap_or_default();
     let millis = |backend: &Value, key: &str| {
         let value = backend[key].as_f64();
         value.map_or_else(|| "-".to_owned(), |millis| duration((millis * 1e6) as u64))
     };
-    let revision = |backend: &Value| match (text(backend, "era"), text(backend, "revision")) {
+    let revision = |backend: &&Value| match (text(backend, "era"), text(backend, "revision")) {
         ("", "") => "-".to_owned(),
         (era, "") => plain(era, 20),
         (_, revision) => plain(revision, 20),
     };
     vec![
-        Column::words("SERVER", each(&|backend| plain(text(backend, "name"), 60))),
-        Column::whole("STATE", each(&|backend| plain(text(backend, "state"), 20))),
-        Column::whole("REVISION", each(&revision)),
-        Column::whole(
-            "TRANSPORT",
-            each(&|backend| plain(text(backend, "transport"), 20)),
-        ),
-        Column::numbers(
-            "REQUESTS",
-            each(&|backend| number(backend, "requests").to_string()),
-        ),
-        Column::numbers(
-            "ERRORS",
-            each(&|backend| number(backend, "errors").to_string()),
-        ),
-        Column::numbers("MEDIAN", each(&|backend| millis(backend, "medianMs"))),
-        Column::numbers("P95", each(&|backend| millis(backend, "p95Ms"))),
-        Column::numbers(
-            "RESTARTS",
-            each(&|backend| {
-                (number(backend, "restarts") + number(backend, "reconnects")).to_string()
-            }),
-        ),
-        Column::whole("LAST ERROR", each(&last_error)),
+        Column::words("SERVER", backends, |it| plain_text(it, "name", 60)),
+        Column::whole("STATE", backends, |it| plain_text(it, "state", 20)),
+        Column::whole("REVISION", backends, revision),
+        Column::whole("TRANSPORT", backends, |it| plain_text(it, "transport", 20)),
+        Column::numbers("REQUESTS", backends, |it| {
+            number(it, "requests").to_string()
+        }),
+        Column::numbers("ERRORS", backends, |it| number(it, "errors").to_string()),
+        Column::numbers("MEDIAN", backends, |it| millis(it, "medianMs")),
+        Column::numbers("P95", backends, |it| millis(it, "p95Ms")),
+        Column::numbers("RESTARTS", backends, |it| {
+            (number(it, "restarts") + number(it, "reconnects")).to_string()
+        }),
+        Column::whole("LAST ERROR", backends, |it| last_error(it)),
     ]
 }
 
@@ -212,14 +190,11 @@ fn start_of(backend: &Value) -> Option<String> {
         .get("starting")
         .filter(|starting| starting.is_object())?;
     let seconds = starting["seconds"].as_f64().unwrap_or_default();
-    let last_line = Some(plain(text(starting, "lastLine"), 200)).filter(|line| !line.is_empty());
-    let last_line = last_line
-        .map(|line| format!(": {line}"))
-        .unwrap_or_default();
     Some(format!(
-        "{} starting ({}){last_line}",
-        plain(text(backend, "name"), 60),
-        rough(seconds)
+        "{} starting ({}){}",
+        plain_text(backend, "name", 60),
+        rough(seconds),
+        after_colon(&plain_text(starting, "lastLine", 200))
     ))
 }
 
@@ -230,17 +205,17 @@ fn processes_of(backend: &Value) -> Option<String> {
     let all: u64 = processes.iter().map(count).sum();
     let each = |(owner, count): (&String, &Value)| format!("{count} of {}", plain(owner, 200));
     let each: Vec<String> = processes.iter().map(each).collect();
-    let name = plain(text(backend, "name"), 60);
+    let name = plain_text(backend, "name", 60);
     (all > 1).then(|| format!("{name} has {all} processes: {}", each.join(", ")))
 }
 
 /// A line for each endpoint of a server with several.
 fn endpoints_of(backend: &Value) -> Vec<String> {
     let endpoints: Vec<&Value> = elements(backend, "endpoints").collect();
-    let name = plain(text(backend, "name"), 60);
+    let name = plain_text(backend, "name", 60);
     let line = |endpoint: &&Value| {
         let is_leaving = endpoint["leaving"].as_bool().unwrap_or_default();
-        let mut words = vec![plain(text(endpoint, "state"), 20)];
+        let mut words = vec![plain_text(endpoint, "state", 20)];
         words.extend(is_leaving.then(|| "leaving".to_owned()));
         words.extend(
             endpoint["running"]
@@ -251,12 +226,11 @@ fn endpoints_of(backend: &Value) -> Vec<String> {
             .as_f64()
             .filter(|latency| *latency > 0.0);
         words.extend(latency.map(|millis| duration((millis * 1e6) as u64)));
-        let error = Some(plain(text(endpoint, "error"), 200)).filter(|error| !error.is_empty());
-        let error = error.map(|error| format!(": {error}")).unwrap_or_default();
         format!(
-            "{name} endpoint {}: {}{error}",
-            plain(text(endpoint, "place"), 200),
-            words.join(", ")
+            "{name} endpoint {}: {}{}",
+            plain_text(endpoint, "place", 200),
+            words.join(", "),
+            after_colon(&plain_text(endpoint, "error", 200))
         )
     };
     endpoints.iter().map(line).collect()
@@ -264,13 +238,13 @@ fn endpoints_of(backend: &Value) -> Vec<String> {
 
 /// A line for each canary or mirror of a server.
 fn versions_of(backend: &Value) -> Vec<String> {
-    let name = plain(text(backend, "name"), 60);
+    let name = plain_text(backend, "name", 60);
     let version = |key: &str| {
         let version = backend.get(key).filter(|version| version.is_object())?;
         let share = version["share"].as_f64().unwrap_or_default() * 100.0;
         let (server, state) = (
-            plain(text(version, "server"), 60),
-            plain(text(version, "state"), 20),
+            plain_text(version, "server", 60),
+            plain_text(version, "state", 20),
         );
         let counts = ["same", "different", "failed", "dropped"]
             .iter()
@@ -294,14 +268,14 @@ fn failure_of(backend: &Value) -> Vec<String> {
     };
     let mut lines = vec![format!(
         "{} {}",
-        plain(text(backend, "name"), 60),
-        plain(text(failure, "what"), 400)
+        plain_text(backend, "name", 60),
+        plain_text(failure, "what", 400)
     )];
     for (key, note) in [("stderr", ""), ("stdout", "    (not a message)")] {
         let written = elements(failure, key).filter_map(Value::as_str);
         lines.extend(written.map(|line| format!("  {key}: {}{note}", plain(line, 200))));
     }
-    let remedy = Some(plain(text(failure, "remedy"), 600)).filter(|remedy| !remedy.is_empty());
+    let remedy = Some(plain_text(failure, "remedy", 600)).filter(|remedy| !remedy.is_empty());
     lines.extend(remedy.map(|remedy| format!("  help: {remedy}")));
     lines
 }
@@ -320,7 +294,7 @@ fn last_error(backend: &Value) -> String {
     };
     format!(
         "{} {} ago",
-        plain(text(last, "type"), 60),
+        plain_text(last, "type", 60),
         for_long(last, "atMs")
     )
 }

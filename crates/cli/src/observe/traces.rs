@@ -6,12 +6,12 @@ use std::time::SystemTime;
 use fanlight_protocol::visible::plain;
 use serde_json::Value;
 
-use super::admin::{elements, text};
-use super::clock::clock;
+use super::admin::{elements, plain_text, text};
 use super::columns::{self, Column};
 use super::follow::error;
-use super::style::{Style, duration};
-use super::{Admin, content, follow, spans, waterfall};
+use super::spans::Span;
+use super::style::{Style, clock, duration};
+use super::{Admin, follow, spans, waterfall};
 use crate::cli::{CommonArgs, TracesArgs};
 use crate::failure::Failure;
 use crate::out::{self, say};
@@ -38,8 +38,7 @@ async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
     let mut query = vec![("limit", args.limit.to_string())];
     query.extend(args.filters.query(SystemTime::now()));
     let text = admin.get("/api/traces", &query).await?;
-    if args.json {
-        out::json(&String::from_utf8_lossy(&text));
+    if out::is_json(args.json, &text) {
         return Ok(());
     }
     let answer = admin.json(&text)?;
@@ -92,36 +91,32 @@ fn format_rows(traces: &[&Value], width: usize) -> String {
 }
 
 fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> Vec<Column> {
-    let each =
-        |of: &dyn Fn(&Value) -> String| traces.iter().map(|trace| of(trace)).collect::<Vec<_>>();
     let float = |trace: &Value, key: &str| trace[key].as_f64().unwrap_or_default();
-    let backends = |trace: &Value| {
+    let backends = |trace: &&Value| {
         let names = elements(trace, "backends").filter_map(Value::as_str);
         plain(&names.collect::<Vec<_>>().join(", "), 120)
     };
-    let spans = |trace: &Value| trace["spans"].as_u64().unwrap_or_default().to_string();
-    let request = |trace: &Value| {
-        let name = plain(text(trace, "name"), 120);
+    let spans = |trace: &&Value| trace["spans"].as_u64().unwrap_or_default().to_string();
+    let request = |trace: &&Value| {
+        let name = plain_text(trace, "name", 120);
         match trace["attempts"].as_u64() {
             Some(attempts) if attempts > 1 => format!("{name} ({attempts} attempts)"),
             _ => name,
         }
     };
     vec![
-        Column::whole("TIME", each(&|trace| clock(float(trace, "startMs")))),
-        Column::numbers(
-            "TOOK",
-            each(&|trace| duration((float(trace, "durationMs") * 1e6) as u64)),
-        ),
-        Column::numbers("SPANS", each(&spans)),
-        Column::words("REQUEST", each(&request)).at_least(REQUEST),
-        Column::words("SERVERS", each(&backends)),
-        Column::words("CLIENT", each(&|trace| plain(text(trace, "client"), 60))),
-        Column::words("ERROR", each(&error)),
-        Column::whole(
-            "TRACE",
-            each(&|trace| text(trace, "traceId").chars().take(digits).collect()),
-        ),
+        Column::whole("TIME", traces, |trace| clock(float(trace, "startMs"))),
+        Column::numbers("TOOK", traces, |trace| {
+            duration((float(trace, "durationMs") * 1e6) as u64)
+        }),
+        Column::numbers("SPANS", traces, spans),
+        Column::words("REQUEST", traces, request).at_least(REQUEST),
+        Column::words("SERVERS", traces, backends),
+        Column::words("CLIENT", traces, |trace| plain_text(trace, "client", 60)),
+        Column::words("ERROR", traces, |trace| error(trace)),
+        Column::whole("TRACE", traces, |trace| {
+            text(trace, "traceId").chars().take(digits).collect()
+        }),
     ]
 }
 
@@ -145,8 +140,7 @@ async fn print_trace(admin: &Admin, id: String, json: bool) -> Result<(), Failur
         whole_id(admin, &id).await?
     };
     let text = admin.get(&format!("/api/traces/{id}"), &[]).await?;
-    if json {
-        out::json(&String::from_utf8_lossy(&text));
+    if out::is_json(json, &text) {
         return Ok(());
     }
     let spans = spans::read(&text)
@@ -169,7 +163,7 @@ async fn print_trace(admin: &Admin, id: String, json: bool) -> Result<(), Failur
         ))
     );
     say!("{}", waterfall::render(&spans, style));
-    let content = content::render(&trace, &spans, style);
+    let content = render(&trace, &spans, style);
     if !content.is_empty() {
         say!("{content}");
     }
@@ -194,6 +188,56 @@ async fn whole_id(admin: &Admin, start: &str) -> Result<String, Failure> {
             "{} traces begin with {start}: give more of the id",
             found.len()
         ))),
+    }
+}
+
+/// The limit of characters shown of one message. The API has the rest.
+const SHOWN: usize = 4000;
+
+/// A line about each message, with its text below it. Messages that client and server have alike are
+/// one.
+pub(super) fn render(trace: &Value, spans: &[Span], style: Style) -> String {
+    let mut shown: Vec<(&Value, Vec<String>)> = Vec::new();
+    for message in elements(trace, "content") {
+        let is_alike = |one: &Value| {
+            ["kind", "bytes", "text"]
+                .iter()
+                .all(|key| one[key] == message[key])
+        };
+        let peer = peer(message, spans);
+        let alike = shown.iter_mut().find(|(one, peers)| {
+            message["text"].is_string() && is_alike(one) && !peers.contains(&peer)
+        });
+        match alike {
+            Some((_, peers)) => peers.push(peer),
+            None => shown.push((message, vec![peer])),
+        }
+    }
+    let lines = shown.iter().map(|(message, peers)| {
+        let heading = format!("{}: {}", text(message, "kind"), peers.join(", "));
+        let content = match message["text"].as_str() {
+            Some(content) => format!("\n{}", plain(content, SHOWN)),
+            None => String::new(),
+        };
+        let size = style.dim(&size(message));
+        format!("{}  {size}{content}", style.bold(&heading))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The peer that sent or got a message.
+fn peer(message: &Value, spans: &[Span]) -> String {
+    let span = spans.iter().find(|span| span.id == text(message, "spanId"));
+    let backend = span.and_then(|span| span.attribute("fanlight.backend.name"));
+    backend.map_or_else(|| "client".to_owned(), |name| plain(name, 60))
+}
+
+/// The size of a message, and how much of it was not kept.
+fn size(message: &Value) -> String {
+    let bytes = |key: &str| message[key].as_u64().unwrap_or_default();
+    match bytes("leftOut") {
+        0 => format!("{} bytes", bytes("bytes")),
+        left_out => format!("{} bytes, of which {left_out} are left out", bytes("bytes")),
     }
 }
 
@@ -245,5 +289,35 @@ mod tests {
         );
         // Shortened ids must still differ.
         assert!(format_rows(&[&one, &other], 80).contains("4bf92f3577b34da6a3ce929d0e0e4737"));
+    }
+}
+
+#[cfg(test)]
+mod content_tests {
+    use super::*;
+    use crate::observe::spans;
+
+    #[test]
+    fn messages_are_shown_once_and_safely() {
+        let trace = serde_json::json!({
+            "resourceSpans": [{"scopeSpans": [{"spans": [
+                {"traceId": "t", "spanId": "s", "name": "x"},
+                {"traceId": "t", "spanId": "c", "name": "x", "attributes": [
+                    {"key": "fanlight.backend.name", "value": {"stringValue": "files"}}]},
+            ]}]}],
+            "content": [
+                {"spanId": "s", "kind": "arguments", "bytes": 7, "leftOut": 0, "text": "{\"a\":1}"},
+                {"spanId": "c", "kind": "arguments", "bytes": 7, "leftOut": 0, "text": "{\"a\":1}"},
+                {"spanId": "c", "kind": "result", "bytes": 90, "leftOut": 80, "text": "\u{1b}[2J"},
+                {"spanId": "s", "kind": "result", "bytes": 5, "leftOut": 0},
+            ],
+        });
+        let spans = spans::read(trace.to_string().as_bytes()).unwrap();
+        assert_eq!(
+            render(&trace, &spans, Style::plain(80)),
+            "arguments: client, files  7 bytes\n{\"a\":1}\n\
+             result: files  90 bytes, of which 80 are left out\n\\u001b[2J\n\
+             result: client  5 bytes"
+        );
     }
 }

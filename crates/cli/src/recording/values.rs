@@ -76,7 +76,7 @@ impl Values {
     }
 
     fn add_auth(&mut self, auth: &ServerAuth) {
-        let own = [&auth.token, &auth.password, &auth.client_secret, &auth.key];
+        let own = [&auth.password, &auth.client_secret, &auth.key];
         self.extend(own.into_iter().flatten());
         if let (Some(user), Some(password)) = (&auth.username, &auth.password) {
             self.0.push(format!("{user}:{}", password.expose()));

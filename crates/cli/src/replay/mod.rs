@@ -5,28 +5,29 @@ mod asking;
 mod plan;
 mod recorded;
 mod report;
-mod target;
 mod written;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use asking::{Asker, wait_for_other_times};
 use fanlight_canonical::comparison::{
     Difference, Severity, Tolerance, compare_answers, compare_definitions, compare_openings,
 };
 use fanlight_canonical::{BackendClient, CallContext};
-use fanlight_config::{Config, Server};
+use fanlight_config::{Config, Secret, Server, SessionPolicy, Transport};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Json, Response};
+use plan::{Plan, Planned, subject};
+use recorded::{Definition, Recorded};
+use report::{Case, Report};
 
+use super::judge_command::named_transport;
 use crate::cli::ReplayArgs;
 use crate::failure::Failure;
 use crate::judge::Mask;
 use crate::recording::Recording;
-use asking::{Asker, wait_for_other_times};
-use plan::{Plan, Planned, subject};
-use recorded::{Definition, Recorded};
-use report::{Case, Report};
 
 /// The number of further sessions that get the requests again, which shows values that vary between processes.
 const SESSIONS: usize = 3;
@@ -74,7 +75,7 @@ impl<'a> Replay<'a> {
     ///
     /// If it names no server.
     pub fn config(&self, loaded: Option<&Config>) -> Result<Config, Failure> {
-        let server = target::find_server(self.args, loaded)?;
+        let server = find_server(self.args, loaded)?;
         let loaded = loaded.cloned().unwrap_or_default();
         let servers = vec![server];
         Ok(Config { servers, ..loaded })
@@ -287,4 +288,51 @@ impl Asked<'_> {
         let method = exchange.method.as_str();
         Case::new(method, subject(exchange), self.differences.clone())
     }
+}
+
+/// The environment variable with the key or access token for `--url`.
+const TOKEN: &str = "FANLIGHT_TOKEN";
+/// The time limit for an answer of a server without a configuration.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// The server that the command line names. `loaded` is the configuration for `--server`.
+pub(super) fn find_server(args: &ReplayArgs, loaded: Option<&Config>) -> Result<Server, Failure> {
+    let server = match loaded.zip(args.server.as_ref()) {
+        Some((config, name)) => {
+            let known = config.servers.iter().find(|known| known.name == *name);
+            let unknown = || Failure::usage(format!("no server is called {name:?}"));
+            let known = known.ok_or_else(unknown)?.clone();
+            let (canary, mirror) = (None, None);
+            Server {
+                enabled: true,
+                canary,
+                mirror,
+                ..known
+            }
+        }
+        None => of_command_line(args)?,
+    };
+    // Further sessions show what differs between processes.
+    let session = match server.session {
+        SessionPolicy::Auto => SessionPolicy::PerClient,
+        other => other,
+    };
+    Ok(Server { session, ..server })
+}
+
+/// A server that the command line describes. A command inherits the environment.
+fn of_command_line(args: &ReplayArgs) -> Result<Server, Failure> {
+    let usage = "name the server to test: --server NAME, --url URL, or its command behind `--`";
+    let transport = named_transport(args.url.as_ref(), &args.header, &args.command)?;
+    let mut transport = transport.ok_or_else(|| Failure::usage(usage))?;
+    let token = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
+    if let (Transport::Http { headers, .. }, Some(token)) = (&mut transport, token) {
+        let shown = Secret::new(format!("Bearer {token}"));
+        headers.push(("authorization".to_owned(), shown));
+    }
+    Ok(Server {
+        timeout: ANSWER,
+        inherit_env: vec!["*".to_owned()],
+        ..Server::new("server", transport)
+    })
 }

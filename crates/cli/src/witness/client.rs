@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::cases::ANSWERS;
 use super::comparison::text_at;
 use crate::judge::peer::Broken;
+use crate::judge::peer::LONGEST;
 use crate::judge::peer::http::{EventStream, Http, media_type, read, send};
 use crate::judge::peer::stdio::Process;
 
@@ -510,7 +511,7 @@ async fn report(received: Result<(), Broken>, inbox: &mpsc::Sender<Heard>) {
 /// Reads the messages of a response.
 async fn receive(response: Response, inbox: &mpsc::Sender<Heard>) -> Result<(), Broken> {
     if media_type(&response) == "text/event-stream" {
-        let mut stream = EventStream::new(response);
+        let mut stream = EventStream::new(response, LONGEST);
         while let Some(event) = stream.next().await? {
             take(inbox, event.data).await;
         }

@@ -10,21 +10,23 @@ use crate::document::SyntaxError;
 use crate::document::source::Span;
 use crate::document::tree::{Entry, MAX_DEPTH, Node, Value};
 
+/// The form of JSON that is read.
+pub(crate) const JSON: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_trailing_commas: true,
+    allow_loose_object_property_names: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
 /// The tree of a JSON text; `None` without a value.
 pub(crate) fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
-    let options = ParseOptions {
-        allow_comments: true,
-        allow_trailing_commas: true,
-        allow_loose_object_property_names: false,
-        allow_missing_commas: false,
-        allow_single_quoted_strings: false,
-        allow_hexadecimal_numbers: false,
-        allow_unary_plus_numbers: false,
-        allow_bare_decimal_point_numbers: false,
-        allow_non_finite_numbers: false,
-        allow_extended_string_escapes: false,
-    };
-    let parsed = parse_to_ast(text, &CollectOptions::default(), &options)
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &JSON)
         .map_err(|error| syntax_error(&error))?;
     parsed.value.map(|value| convert(value, 1)).transpose()
 }

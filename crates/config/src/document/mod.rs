@@ -9,6 +9,7 @@ mod toml;
 mod tree;
 mod yaml;
 
+pub(crate) use json::JSON;
 pub use source::{Position, Source, Span, Syntax};
 pub use tree::{Entry, MAX_DEPTH, Node, Value};
 

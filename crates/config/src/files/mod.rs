@@ -3,15 +3,16 @@
 //! Further files are passed to [`load_all`] or named by `include` in the first one. A server has
 //! one definition: the same name in two files is an error that names both.
 
-mod admin;
 mod tree;
 
 use std::path::{Path, PathBuf};
 
+use self::tree::Tree;
 use crate::model::Config;
 use crate::model::auth::AuthChoice;
 use crate::model::auth::methods::Key;
 use crate::model::listener::Tls;
+use crate::model::operators::Admin;
 use crate::model::policy::AllowedClients;
 use crate::model::server::Server;
 use crate::model::server_auth::ServerAuth;
@@ -20,16 +21,12 @@ use crate::option::reader::Reader;
 use crate::option::{Options as _, substitute};
 use crate::read::file;
 use crate::read::server::{self, Context};
-use crate::read::versions::WrongVersion;
 use crate::report::problem::{ConfigErrors, Problem, quoted};
 use crate::settings::Transport;
 use crate::syntax::{Entry, Node, Source, Value};
 use crate::text_file::fingerprint;
 use crate::variables::{Environment, Variables};
 use crate::{Loaded, MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, env_file, keys, text_file};
-use tree::Tree;
-
-pub use admin::load_admin;
 
 /// Options that a further file may have.
 const OF_FURTHER_FILES: [&str; 3] = ["mcpServers", "servers", "$schema"];
@@ -258,8 +255,10 @@ fn load(
     errors.or_add(read_pins(&mut loaded, first));
     // If one file has all servers, the errors already have positions.
     if paths.len() > 1 || !loaded.config.include.is_empty() {
-        check_endpoints(&loaded.config, first, &mut errors);
-        for WrongVersion { message, help, .. } in loaded.config.wrong_versions() {
+        let endpoints = loaded.config.wrong_endpoints().into_iter();
+        let endpoints = endpoints.map(|wrong| (wrong.message, wrong.help));
+        let versions = loaded.config.wrong_versions().into_iter();
+        for (message, help) in endpoints.chain(versions.map(|wrong| (wrong.message, wrong.help))) {
             errors.or_add::<()>(Err(ConfigErrors::of_file(first, message, &help)));
         }
     }
@@ -316,41 +315,6 @@ impl Errors {
             (Err(more), none) => *none = Some(more),
         }
         None
-    }
-}
-
-/// Reports endpoints that name a server that no file has.
-fn check_endpoints(config: &Config, first: &Path, errors: &mut Errors) {
-    let is_known = |name: &str| config.servers.iter().any(|server| server.name == name);
-    for (path, endpoint) in &config.endpoints {
-        for name in endpoint
-            .servers
-            .iter()
-            .flatten()
-            .filter(|name| !is_known(name))
-        {
-            let message = format!(
-                "the endpoint {} names the server {}, which no file has",
-                quoted(path),
-                quoted(name)
-            );
-            let error = ConfigErrors::of_file(first, message, "correct the name in `endpoints`");
-            errors.or_add::<()>(Err(error));
-        }
-        let versions = endpoint
-            .servers
-            .iter()
-            .flatten()
-            .filter_map(|name| Some((name, config.version_of(name)?)));
-        for (name, (option, of)) in versions {
-            let (name, of) = (quoted(name), quoted(&of.name));
-            let message = format!("{name} is the `{option}` of {of}, which clients are not shown");
-            errors.or_add::<()>(Err(ConfigErrors::of_file(
-                first,
-                message,
-                &format!("name {of} in `endpoints`"),
-            )));
-        }
     }
 }
 
@@ -819,4 +783,50 @@ fn included(
         }
     }
     Ok((files, folders))
+}
+
+/// Reads the operators' listener from the config file at `path`. The rest of the file is not
+/// checked, and variables may be missing: a command that asks a running gateway need not have its
+/// servers' variables.
+///
+/// # Errors
+///
+/// Every other error of `admin`, or the one reason why the file cannot be read.
+pub fn load_admin(
+    path: &Path,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Admin, ConfigErrors> {
+    let (text, _) = text_file::read(path, MAX_FILE_SIZE)?;
+    let Tree {
+        source,
+        mut root,
+        client,
+        is_own,
+        masked,
+        findings,
+    } = Tree::new(&text, path)?;
+    // A file that cannot be read may only have variables of servers.
+    let (own, _) = own_variables(root.as_ref(), path).unwrap_or_default();
+    let environment = Environment::of_variables(env);
+    let variables = Variables::new(environment, path, client.as_ref(), own, true);
+    if let Some(Node {
+        value: Value::Map(entries),
+        ..
+    }) = &mut root
+    {
+        entries.retain(|entry| entry.key == "admin");
+    }
+    let mut reader = Reader {
+        is_own,
+        ..Reader::new(Config::SECTION, &source, &variables, findings)
+    };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let config = root
+        .as_ref()
+        .map(|root| file::read(&mut reader, root, folder, true))
+        .unwrap_or_default();
+    let errors = reader.findings.conclude(path, &source, &masked).err();
+    errors
+        .and_then(ConfigErrors::without_missing_variables)
+        .map_or(Ok(config.admin), Err)
 }

@@ -14,7 +14,7 @@ use crate::option::fields::Fields;
 use crate::option::reader::Reader;
 use crate::report::mask::Masked;
 use crate::report::problem::{ConfigErrors, Finding, Findings, Problem, Severity, quoted};
-use crate::syntax::{Node, Source, Span, Syntax, Value};
+use crate::syntax::{Node, Source, Span, Syntax};
 use crate::{MAX_KEY_FILE_SIZE, syntax, text_file, units};
 
 pub use edit::{with_key, without_keys};
@@ -106,13 +106,7 @@ fn read(reader: &mut Reader<'_>, root: &Node) -> Vec<Key> {
     let Some(list) = fields.get("keys") else {
         return Vec::new();
     };
-    let Value::List(items) = &list.value.value else {
-        reader.wrong_type(
-            "`keys`",
-            &list.value,
-            "a list",
-            "write a `-` in front of each key",
-        );
+    let Some(items) = reader.items(list, "a list", "write a `-` in front of each key") else {
         return Vec::new();
     };
     if items.len() > MOST {

@@ -15,7 +15,7 @@ use crate::option::map::NameMap;
 use crate::option::reader::Reader;
 use crate::option::{Options as _, options};
 use crate::report::problem::quoted;
-use crate::syntax::{Entry, Value};
+use crate::syntax::Entry;
 
 options! {
     /// One endpoint. For its clients, everything that it hides does not exist.
@@ -83,16 +83,8 @@ impl Kind for Endpoints {
     }
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
-        let Value::Map(entries) = &entry.value.value else {
-            let help = "write each path as a key, such as `/mcp: {}`";
-            reader.wrong_type(
-                &quoted(&entry.key),
-                &entry.value,
-                "a mapping of paths to endpoints",
-                help,
-            );
-            return None;
-        };
+        let help = "write each path as a key, such as `/mcp: {}`";
+        let entries = reader.mapping(entry, "a mapping of paths to endpoints", help)?;
         Some(
             entries
                 .iter()

@@ -10,7 +10,7 @@ use super::life::FOLDER;
 use super::rates::RateMatch;
 use super::values::url_without_secrets;
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Flag, Maybe, Nested, Parsed, size, time};
+use crate::option::kind::{Choice, Flag, Maybe, Nested, Parsed, checked, time};
 use crate::option::options;
 use crate::option::several::OneOrMany;
 use crate::settings::Secret;
@@ -27,9 +27,6 @@ options! {
         /// The calls that it judges. Default: all. A task's result counts as a call of any
         /// tool.
         "match" => only: RateMatch = RateMatch::default(), Nested::<RateMatch>::KIND;
-        /// The largest question. About a larger one, which has the call's arguments or result,
-        /// `onFailure` decides.
-        "maxSize" => max_size: usize = 16 << 20, size(1 << 10, 64 << 20);
         /// Headers sent to it.
         "headers" => headers: Vec<(String, Secret)> = Vec::new(), Headers, example "{Authorization: \"Bearer ${HOOK_TOKEN}\"}";
         /// A file with certificates (PEM) of authorities that are trusted for it in addition to the
@@ -73,25 +70,20 @@ pub enum HookFailure {
     Allow,
 }
 
-const HOOK_TIME: Parsed<HookTime> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| match text.value.as_str() {
+const HOOK_TIME: Parsed<HookTime> = checked!(
+    Visible::All,
+    |text| match text {
         "call" => Some(HookTime::Call),
         "result" => Some(HookTime::Result),
-        _ => {
-            reader.error(
-                text.span,
-                format!("{} is no moment", text.display()),
-                "write `call`, `result`, or both",
-            );
-            None
-        }
+        _ => None,
     },
-    show: |time| match time {
+    "is no moment",
+    "write `call`, `result`, or both",
+    |time| match time {
         HookTime::Call => "call".into(),
         HookTime::Result => "result".into(),
-    },
-};
+    }
+);
 
 const FAILURE: Choice<HookFailure> =
     Choice(&[("deny", HookFailure::Deny), ("allow", HookFailure::Allow)]);

@@ -1,6 +1,6 @@
 //! The life of a server: the start of its process, health checks, and the process's confinement.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::settings::{Landlock, SYSTEM_FOLDERS, Sandbox};
 use serde_json::json;
@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::definition::Visible;
 use crate::option::kind::{Choice, Each, Maybe, Nested, Parsed, checked, count, size};
 use crate::option::options;
+use crate::option::reader::{Reader, Text};
 
 const MIB: usize = 1 << 20;
 
@@ -67,7 +68,7 @@ options! {
 
 impl SandboxOptions {
     /// Makes paths relative to `folder`.
-    pub(crate) fn resolve_paths(&mut self, folder: &std::path::Path) {
+    pub(crate) fn resolve_paths(&mut self, folder: &Path) {
         let resolve = |path: &mut String| *path = folder.join(&path).display().to_string();
         if let Some(landlock) = &mut self.landlock {
             landlock
@@ -111,6 +112,19 @@ const USER: Parsed<String> = checked!(
     "write the name or the number of a user"
 );
 
+/// Warns of a path that a shell would complete.
+pub(crate) fn warn_of_tilde(reader: &mut Reader<'_>, path: &Text) {
+    if path.value.starts_with("~/") {
+        let help = "write `${HOME}/…`";
+        reader.warn(path.span, "`~` does not mean the home folder here", help);
+    }
+}
+
+/// Makes a path relative to `folder`.
+pub(crate) fn resolve(path: &mut String, folder: &Path) {
+    *path = folder.join(&*path).display().to_string();
+}
+
 pub(crate) const FOLDER: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
@@ -122,13 +136,7 @@ pub(crate) const FOLDER: Parsed<String> = Parsed {
             );
             return None;
         }
-        if text.value.starts_with("~/") {
-            reader.warn(
-                text.span,
-                "`~` does not mean the home folder here",
-                "write `${HOME}/…`",
-            );
-        }
+        warn_of_tilde(reader, &text);
         Some(text.value)
     },
     show: |path| json!(path),

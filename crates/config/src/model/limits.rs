@@ -63,9 +63,6 @@ options! {
     options {
         /// A call's wait for an operator's approval; then its client must send it again.
         "approval" => approval: Duration = seconds(50), TIME;
-        /// Opening a connection to an HTTP server, with its handshake, unless the server sets its
-        /// own `startTimeout`; also a request's wait for a starting process.
-        "connect" [live] => connect: Duration = seconds(10), TIME;
         /// A whole call, unless the server sets its own timeout.
         "call" [live] => call: Duration = seconds(300), TIME;
         /// A legacy session without a request.

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::settings::ListenAddress;
 use serde_json::json;
 
-use super::life::FOLDER;
+use super::life::{FOLDER, resolve};
 use crate::definition::Visible;
 use crate::option::kind::{Choice, Maybe, Parsed, checked};
 use crate::option::options;
@@ -81,7 +81,7 @@ impl Tls {
             self.client_ca.as_mut(),
         ];
         for file in files.into_iter().flatten().filter(|file| !file.is_empty()) {
-            *file = folder.join(&*file).display().to_string();
+            resolve(file, folder);
         }
     }
 }

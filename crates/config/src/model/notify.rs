@@ -5,7 +5,7 @@ use serde_json::json;
 use super::hooks::HOOK_URL;
 use super::values::TOKEN;
 use crate::definition::Visible;
-use crate::option::kind::{Maybe, Parsed};
+use crate::option::kind::{Maybe, Parsed, checked};
 use crate::option::options;
 use crate::option::several::OneOrMany;
 use crate::settings::Secret;
@@ -26,18 +26,10 @@ options! {
 
 const EVENTS: [&str; 3] = ["approval", "pin", "serverDown"];
 
-const EVENT: Parsed<&'static str> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let event = EVENTS.iter().find(|event| **event == text.value);
-        if event.is_none() {
-            reader.error(
-                text.span,
-                format!("{} is no event", text.display()),
-                "write some of `approval`, `pin` and `serverDown`",
-            );
-        }
-        event.copied()
-    },
-    show: |event| json!(event),
-};
+const EVENT: Parsed<&'static str> = checked!(
+    Visible::All,
+    |text| EVENTS.into_iter().find(|event| *event == text),
+    "is no event",
+    "write some of `approval`, `pin` and `serverDown`",
+    |event| json!(event)
+);

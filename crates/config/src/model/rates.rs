@@ -11,7 +11,6 @@ use crate::definition::Visible;
 use crate::option::kind::{Choice, Maybe, Nested, Parsed, checked, count, time};
 use crate::option::options;
 use crate::option::several::OneOrMany;
-use crate::report::problem::quoted;
 
 options! {
     /// A rate limit. A request counts against every limit that covers it; a refused request counts
@@ -103,22 +102,16 @@ const DIMENSIONS: [(&str, RateDimension); 4] = [
     ("tool", RateDimension::Tool),
 ];
 
-const DIMENSION: Parsed<RateDimension> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let known = DIMENSIONS.iter().find(|(word, _)| *word == text.value);
-        if known.is_none() {
-            let message = format!("a rate is not counted for each {}", quoted(&text.value));
-            reader.error(
-                text.span,
-                message,
-                "write some of `principal`, `endpoint`, `server` and `tool`",
-            );
-        }
-        known.map(|(_, dimension)| *dimension)
-    },
-    show: |dimension| json!(dimension.as_str()),
-};
+const DIMENSION: Parsed<RateDimension> = checked!(
+    Visible::All,
+    |text| DIMENSIONS
+        .into_iter()
+        .find(|(word, _)| *word == text)
+        .map(|(_, dimension)| dimension),
+    "is nothing for which a rate is counted",
+    "write some of `principal`, `endpoint`, `server` and `tool`",
+    |dimension| json!(dimension.as_str())
+);
 
 impl RateDimension {
     /// The dimension in the configuration's notation.

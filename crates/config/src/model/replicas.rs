@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::settings::ValkeyUrl;
 use serde_json::json;
 
-use super::life::FOLDER;
+use super::life::{FOLDER, resolve};
 use super::listener::{ClientAuthChoice, Tls};
 use crate::definition::Visible;
 use crate::option::kind::{Maybe, Nested, Parsed, checked};
@@ -42,7 +42,7 @@ impl ReplicaOptions {
     pub(crate) fn resolve(&mut self, folder: &Path) {
         self.ca_file
             .iter_mut()
-            .for_each(|file| *file = folder.join(&*file).display().to_string());
+            .for_each(|file| resolve(file, folder));
         self.tls.iter_mut().for_each(|tls| tls.resolve(folder));
     }
 }

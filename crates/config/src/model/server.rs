@@ -88,7 +88,7 @@ options! {
         "idle" => idle: Option<Duration> = None, OrOff(LONG_TIME), example "15m";
         /// The time limit for an attempt to connect. For a process: the time without any output on
         /// standard error. So a process that reports progress, such as an `npx` that installs a
-        /// package, has up to 15 minutes. Default: 90 seconds for a `command`, `timeouts.connect`
+        /// package, has up to 15 minutes. Default: 90 seconds for a `command`, 10 seconds
         /// for a `url`.
         "startTimeout" => start_timeout: Option<Duration> = None, Maybe(TIME), example "3m";
         /// The interval of looking up the hosts of its `url` or `urls`. Each found address is then
@@ -240,20 +240,13 @@ const VARIABLE: Parsed<String> = Parsed {
             || name.contains(char::is_whitespace)
         {
             let help = "write the name of a variable, such as `HTTPS_PROXY`; `*` only at the end";
-            reader.error(
-                text.span,
-                format!("{} is not the name of a variable", text.display()),
-                help,
-            );
+            reader.refuse(&text, "is not the name of a variable", help);
             return None;
         }
         if is_own_variable(name) {
             let help = "remove it; give the server credentials of its own, in `env` or `envFile`";
-            let message = format!(
-                "{} is for Fanlight itself, whose secrets no server gets",
-                text.display()
-            );
-            reader.error(text.span, message, help);
+            let fault = "is for Fanlight itself, whose secrets no server gets";
+            reader.refuse(&text, fault, help);
             return None;
         }
         Some(text.value)

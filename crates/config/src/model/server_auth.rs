@@ -17,11 +17,8 @@ use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};
 
 /// The kind of credentials that a server gets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerAuthKind {
-    /// A token in the configuration.
-    #[default]
-    Bearer,
     /// A user name and a password in the configuration.
     Basic,
     /// A token that Fanlight gets as a client of its own (RFC 6749, 4.4).
@@ -66,13 +63,11 @@ options! {
     /// ([server-credentials.md](server-credentials.md)).
     pub struct ServerAuth: "serverAuth", "in `auth` of a server";
     options {
-        /// The owner of the credentials: with `bearer`, `basic`, `clientCredentials` and
-        /// `workload`, Fanlight; with `user` and `userKey`, each user. With `exchange` and
+        /// The owner of the credentials: with `basic`, `clientCredentials` and `workload`,
+        /// Fanlight; with `user` and `userKey`, each user. With `exchange` and
         /// `enterprise` it is the subject of `tokenFile`, or without that each user, who signs in
         /// at the issuer of `auth.oauth` with `signIn`.
-        "type" => kind: ServerAuthKind = ServerAuthKind::Bearer, KIND, example "clientCredentials";
-        /// `bearer`: the token.
-        "token" => token: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${TOKEN}\"";
+        "type" => kind: ServerAuthKind = ServerAuthKind::User, KIND, example "clientCredentials";
         /// `basic`: the user name.
         "username" => username: Option<String> = None, Maybe(USERNAME), example "# fanlight";
         /// `basic`: the password.
@@ -102,10 +97,6 @@ options! {
         /// Whether token requests contain the server's URL (RFC 8707). Use `omit` for authorization
         /// servers that refuse the parameter, such as Entra.
         "resourceParameter" => resource_parameter: ResourceParameter = ResourceParameter::Send, RESOURCE;
-        /// `user`: whether browsers return to `/oauth/callback`, which issuers share, because
-        /// nothing else is registered for the `clientId`
-        /// ([signing-in.md](signing-in.md#redirect-uris)).
-        "sharedRedirectUri" => shared_redirect_uri: bool = false, Flag, example "# true";
         /// `exchange`: the authorization server's name for the server.
         "audience" => audience: Option<String> = None, Maybe(TEXT), example "# crm";
         /// The file with the token to exchange: with `workload` the platform's assertion, with
@@ -142,7 +133,6 @@ impl ServerAuthKind {
     /// The options that this kind requires.
     fn required(self) -> &'static [&'static str] {
         match self {
-            Self::Bearer => &["token"],
             Self::Basic => &["username", "password"],
             Self::ClientCredentials => &["clientId"],
             Self::Workload => &["tokenFile"],
@@ -154,11 +144,9 @@ impl ServerAuthKind {
     fn takes(self, option: &str) -> bool {
         let kinds: &[Self] = match option {
             "type" => return true,
-            "token" => &[Self::Bearer],
             "username" | "password" => &[Self::Basic],
             "header" | "prefix" => &[Self::UserKey],
             "connectTool" => &[Self::User, Self::UserKey],
-            "sharedRedirectUri" => &[Self::User],
             "idp" => &[Self::Enterprise],
             "audience" => &[Self::Exchange],
             "subjectTokenType" => &[Self::Exchange, Self::Enterprise],
@@ -192,7 +180,6 @@ impl ServerAuth {
             ..idp
         });
         Self {
-            token: None,
             password: None,
             client_secret: None,
             key: None,
@@ -242,12 +229,11 @@ fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
     let Value::Map(entries) = &node.value else {
         return;
     };
-    let (word, _) = KIND
+    let word = KIND
         .0
         .iter()
         .find(|(_, kind)| *kind == auth.kind)
-        .copied()
-        .unwrap_or_default();
+        .map_or("", |(word, _)| *word);
     let is_there = |key: &str| {
         entries
             .iter()
@@ -352,7 +338,6 @@ fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
 }
 
 const KIND: Choice<ServerAuthKind> = Choice(&[
-    ("bearer", ServerAuthKind::Bearer),
     ("basic", ServerAuthKind::Basic),
     ("clientCredentials", ServerAuthKind::ClientCredentials),
     ("workload", ServerAuthKind::Workload),

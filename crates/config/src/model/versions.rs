@@ -71,11 +71,7 @@ impl Kind for ShareOption {
         let text = reader.amount(entry, "a share", help)?;
         let share = Share::parse(&text.value);
         if share.is_none() {
-            reader.error(
-                text.span,
-                format!("{} is not a share", text.display()),
-                help,
-            );
+            reader.refuse(&text, "is not a share", help);
         }
         share
     }

@@ -177,11 +177,7 @@ impl<T: Copy + PartialOrd> Kind for Range<T> {
         let help = format!("{help}{plain}");
         let text = reader.amount(entry, name, &help)?;
         let Some(value) = parse(&text.value) else {
-            reader.error(
-                text.span,
-                format!("{} is not {name}", text.display()),
-                &help,
-            );
+            reader.refuse(&text, &format!("is not {name}"), &help);
             return None;
         };
         if self.min <= value && value <= self.max {

@@ -22,16 +22,8 @@ impl<K: Kind> Kind for NameMap<K> {
     }
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
-        let Value::Map(entries) = &entry.value.value else {
-            let help = "write each name as a key, with its value behind it or below";
-            reader.wrong_type(
-                &quoted(&entry.key),
-                &entry.value,
-                "a mapping of names",
-                help,
-            );
-            return None;
-        };
+        let help = "write each name as a key, with its value behind it or below";
+        let entries = reader.mapping(entry, "a mapping of names", help)?;
         let mut named = Vec::with_capacity(entries.len());
         for entry in entries
             .iter()

@@ -105,12 +105,8 @@ impl Reader<'_> {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("write one of {}", words.join(", ")),
         };
-        let message = format!(
-            "{} is not a value of {}",
-            text.display(),
-            quoted(&entry.key)
-        );
-        self.error(text.span, message, &help);
+        let fault = format!("is not a value of {}", quoted(&entry.key));
+        self.refuse(text, &fault, &help);
     }
 
     /// A string.
@@ -128,19 +124,41 @@ impl Reader<'_> {
         self.list(entry, Self::scalar)
     }
 
+    /// The entries of an option that has to be a mapping.
+    pub(crate) fn mapping<'t>(
+        &mut self,
+        entry: &'t Entry,
+        expected: &str,
+        help: &str,
+    ) -> Option<&'t [Entry]> {
+        let Value::Map(entries) = &entry.value.value else {
+            self.wrong_type(&quoted(&entry.key), &entry.value, expected, help);
+            return None;
+        };
+        Some(entries)
+    }
+
+    /// The items of an option that has to be a list.
+    pub(crate) fn items<'t>(
+        &mut self,
+        entry: &'t Entry,
+        expected: &str,
+        help: &str,
+    ) -> Option<&'t [Node]> {
+        let Value::List(items) = &entry.value.value else {
+            self.wrong_type(&quoted(&entry.key), &entry.value, expected, help);
+            return None;
+        };
+        Some(items)
+    }
+
     /// A mapping to strings; numbers and booleans stand for their text.
     pub(crate) fn pairs<'t>(&mut self, entry: &'t Entry) -> Vec<(&'t Entry, Text)> {
-        let Value::Map(entries) = &entry.value.value else {
-            self.wrong_type(
-                &quoted(&entry.key),
-                &entry.value,
-                "a mapping of names to strings",
-                "write each name with its value, such as `NAME: value`",
-            );
-            return Vec::new();
-        };
+        let help = "write each name with its value, such as `NAME: value`";
+        let entries = self.mapping(entry, "a mapping of names to strings", help);
         entries
-            .iter()
+            .into_iter()
+            .flatten()
             .filter_map(|pair| Some((pair, self.scalar(&quoted(&pair.key), &pair.value)?)))
             .collect()
     }
@@ -150,15 +168,8 @@ impl Reader<'_> {
         entry: &Entry,
         item: fn(&mut Self, &str, &Node) -> Option<Text>,
     ) -> Option<Vec<Text>> {
-        let Value::List(items) = &entry.value.value else {
-            self.wrong_type(
-                &quoted(&entry.key),
-                &entry.value,
-                "a list of strings",
-                "write it in brackets, such as `[\"one\", \"two\"]`",
-            );
-            return None;
-        };
+        let help = "write it in brackets, such as `[\"one\", \"two\"]`";
+        let items = self.items(entry, "a list of strings", help)?;
         let what = format!("an entry of {}", quoted(&entry.key));
         Some(
             items

@@ -82,16 +82,7 @@ impl<S: Options> Kind for Sections<S> {
     }
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<S>> {
-        let Value::List(items) = &entry.value.value else {
-            let help = "write a `-` in front of each";
-            reader.wrong_type(
-                &quoted(&entry.key),
-                &entry.value,
-                "a list of mappings",
-                help,
-            );
-            return None;
-        };
+        let items = reader.items(entry, "a list of mappings", "write a `-` in front of each")?;
         let what = format!("an entry of {}", quoted(&entry.key));
         let mut read = |item| Some(Fields::open(reader, S::SECTION, &what, item)?.read(reader));
         Some(items.iter().filter_map(&mut read).collect())

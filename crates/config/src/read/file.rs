@@ -5,16 +5,16 @@ use std::path::Path;
 use crate::settings::ListenAddress;
 
 use crate::model::auth::{Auth, AuthChoice};
+use crate::model::life::resolve;
 use crate::model::listener::check_tls;
 use crate::model::policy::AllowedClients;
 use crate::model::replicas::check_replicas;
 use crate::model::{Config, DEFAULT_PATH};
 use crate::option::Options as _;
 use crate::option::fields::Fields;
-use crate::option::reader::{Reader, suggest};
+use crate::option::reader::Reader;
 use crate::read::server::{self, Context};
-use crate::read::versions::WrongVersion;
-use crate::report::problem::Finding;
+use crate::read::versions::{WrongEndpoint, WrongVersion};
 use crate::report::problem::quoted;
 use crate::syntax::{Node, Span, Value};
 
@@ -32,7 +32,7 @@ pub(crate) fn read(
     let mut config: Config = fields.read(reader);
     let admin = fields.get("admin").map(|entry| &entry.value);
     config.admin.is_default = admin.is_none_or(|admin| admin.field("listen").is_none());
-    let in_folder = |path: &mut String| *path = folder.join(&*path).display().to_string();
+    let in_folder = |path: &mut String| resolve(path, folder);
     config
         .state_dir
         .iter_mut()
@@ -123,35 +123,22 @@ fn resolve_replicas(
     replicas.resolve(folder);
 }
 
-/// Reports names of servers that do not exist, since the endpoint would show less than its author
+/// Reports names of servers that an endpoint cannot show, since it would show less than its author
 /// thinks.
 fn check_endpoints(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>) {
     let Some(endpoints) = fields.get("endpoints") else {
         return;
     };
-    let known: Vec<&str> = config
-        .servers
-        .iter()
-        .map(|server| server.name.as_str())
-        .collect();
-    for (path, endpoint) in &config.endpoints {
-        for name in endpoint
-            .servers
-            .iter()
-            .flatten()
-            .filter(|name| !known.contains(&name.as_str()))
-        {
-            let node = endpoints
-                .value
-                .field(path)
-                .and_then(|endpoint| endpoint.field("servers"));
-            let span = node.map_or(endpoints.key_span, |node| node.span);
-            let help = match suggest(name, &known) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("the servers of this file: {}", known.join(", ")),
-            };
-            reader.error(span, format!("no server is called {}", quoted(name)), &help);
-        }
+    for WrongEndpoint {
+        path,
+        message,
+        help,
+    } in config.wrong_endpoints()
+    {
+        let endpoint = endpoints.value.field(&path);
+        let node = endpoint.and_then(|endpoint| endpoint.field("servers"));
+        let span = node.map_or(endpoints.key_span, |node| node.span);
+        reader.error(span, message, &help);
     }
 }
 
@@ -168,8 +155,7 @@ const OF_CLIENTS: [&str; 9] = [
     "arguments",
 ];
 
-/// Reports impossible versions of servers, endpoints that show one, and options without effect on
-/// one.
+/// Reports impossible versions of servers, and options without effect on one.
 fn check_versions(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>) {
     let servers = || {
         ["mcpServers", "servers"]
@@ -197,21 +183,6 @@ fn check_versions(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>)
         Some((&server.name, &of.name, option))
     }) {
         let what = format!("{} is the `{option}` of {}", quoted(name), quoted(of));
-        for (path, _) in config
-            .endpoints
-            .iter()
-            .filter(|(_, endpoint)| endpoint.servers.iter().flatten().any(|one| one == name))
-        {
-            let node = fields
-                .get("endpoints")
-                .and_then(|all| all.value.field(path)?.field("servers"));
-            let help = format!(
-                "name {}; a second entry with the same URL or command can be shown, too",
-                quoted(of)
-            );
-            let span = node.map_or(Span::new(0, 0), |node| node.span);
-            reader.error(span, format!("{what}, which clients are not shown"), &help);
-        }
         for key in OF_CLIENTS {
             if let Some(node) = entry(name)
                 .and_then(|entry| entry.field(key))
@@ -240,11 +211,7 @@ fn read_servers(
     let standard = fields.get_or_null("mcpServers");
     let vs_code = fields.get_or_null("servers");
     if let (Some(first), Some(second)) = (standard, vs_code) {
-        reader.findings.push(
-            Finding::error(second.key_span, "both `mcpServers` and `servers` are given")
-                .help("move all servers under one of the two")
-                .first_at(first.key_span),
-        );
+        reader.report_both(first, second);
     }
     if standard.is_none() && vs_code.is_none() {
         if has_further {

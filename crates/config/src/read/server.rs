@@ -1,10 +1,11 @@
 //! One entry of `mcpServers`: a node becomes a [`Server`].
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::settings::{Endpoints, Transport};
 
+use crate::model::life::resolve;
 use crate::model::server::{MAX_NAME, Server};
 use crate::model::tools::{EntryFilter, PATTERNS};
 use crate::option::Options as _;
@@ -118,24 +119,17 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
         None => server.timeout = context.call_timeout,
     }
     server.sandbox.resolve_paths(context.folder);
-    server
-        .ca_file
-        .iter_mut()
-        .for_each(|file| *file = context.folder.join(&*file).display().to_string());
-    if let Some(file) = server
-        .auth
-        .as_mut()
-        .and_then(|auth| auth.token_file.as_mut())
-    {
-        *file = context.folder.join(&*file).display().to_string();
-    }
+    let of_auth = server.auth.iter_mut();
+    (server.ca_file.iter_mut())
+        .chain(of_auth.flat_map(|auth| &mut auth.token_file))
+        .for_each(|file| resolve(file, context.folder));
     if let Some(renames) = fields.get("rename") {
         check_new_names(reader, renames, &server.renames);
     }
     read_disabled(reader, &fields, &mut server);
     read_other_filters(reader, &fields, &mut server.tools);
     server.user_env = transport::user_env(&fields);
-    server.env_file = read_env_file(reader, &fields, context.folder);
+    server.env_file = transport::read_path(reader, &fields, "envFile", context.folder);
     let (transport, urls) = transport?;
     let set = transport.headers().unwrap_or_default();
     let is_set = |(_, ours): &(String, String)| set.iter().any(|(name, _)| name == ours);
@@ -153,20 +147,6 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
         };
     }
     Some(server)
-}
-
-fn read_env_file(reader: &mut Reader<'_>, fields: &Fields<'_>, folder: &Path) -> Option<PathBuf> {
-    let entry = fields.get("envFile")?;
-    let text = reader.text(entry)?;
-    if text.value.is_empty() || text.value.contains('\0') {
-        reader.error(
-            text.span,
-            "`envFile` is not a file",
-            "write a file with `NAME=value` lines, or leave `envFile` out",
-        );
-        return None;
-    }
-    Some(folder.join(text.value))
 }
 
 fn check_name(reader: &mut Reader<'_>, entry: &Entry) {

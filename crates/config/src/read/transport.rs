@@ -6,12 +6,13 @@ use crate::settings::{Secret, Transport};
 use url::Url;
 
 use crate::model::headers::Headers;
+use crate::model::life::{FOLDER, warn_of_tilde};
 use crate::model::server::TYPES;
 use crate::option::fields::Fields;
 use crate::option::kind::Kind as _;
 use crate::option::reader::Reader;
 use crate::report::problem::quoted;
-use crate::syntax::{Entry, Node, Span, Value};
+use crate::syntax::{Entry, Node, Value};
 
 /// The most endpoints of a server.
 const MAX_ENDPOINTS: usize = 64;
@@ -119,9 +120,7 @@ fn read_stdio(
         .get("env")
         .map(|entry| read_env(reader, entry))
         .unwrap_or_default();
-    let cwd = fields
-        .get("cwd")
-        .and_then(|entry| read_cwd(reader, entry, folder));
+    let cwd = read_path(reader, fields, "cwd", folder);
     Some(Transport::Stdio {
         command: read_command(reader, command?, args.is_empty())?,
         args: args.into_iter().map(|arg| arg.value).collect(),
@@ -145,26 +144,19 @@ fn read_command(reader: &mut Reader<'_>, entry: &Entry, no_args: bool) -> Option
             "put the arguments in `args`",
         );
     }
-    warn_of_tilde(reader, &text.value, text.span);
+    warn_of_tilde(reader, &text);
     Some(text.value)
 }
 
-fn read_cwd(reader: &mut Reader<'_>, entry: &Entry, folder: &Path) -> Option<PathBuf> {
-    let text = reader.text(entry)?;
-    if text.value.is_empty() || text.value.contains('\0') {
-        let help = "write a folder, or leave `cwd` out";
-        reader.error(text.span, "`cwd` is not a folder", help);
-        return None;
-    }
-    warn_of_tilde(reader, &text.value, text.span);
-    Some(folder.join(text.value))
-}
-
-fn warn_of_tilde(reader: &mut Reader<'_>, path: &str, span: Span) {
-    if path.starts_with("~/") {
-        let help = "write `${HOME}/…`";
-        reader.warn(span, "`~` does not mean the home folder here", help);
-    }
+/// The file or folder that an option names.
+pub(crate) fn read_path(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    option: &'static str,
+    folder: &Path,
+) -> Option<PathBuf> {
+    let text = reader.text(fields.get(option)?)?;
+    Some(folder.join((FOLDER.parse)(reader, text)?))
 }
 
 fn is_user_key(kind: &Node) -> bool {
@@ -231,10 +223,7 @@ fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, urls: Option<&Entry>)
 /// A list of URLs.
 fn read_urls(reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<String>> {
     let help = "write a list of URLs";
-    let Value::List(items) = &entry.value.value else {
-        reader.wrong_type("`urls`", &entry.value, "a list", help);
-        return None;
-    };
+    let items = reader.items(entry, "a list", help)?;
     if items.is_empty() || items.len() > MAX_ENDPOINTS {
         let message = format!(
             "`urls` has {} entries: at least 1, at most {MAX_ENDPOINTS}",

@@ -15,6 +15,22 @@ pub(crate) struct WrongVersion {
     pub(crate) help: String,
 }
 
+/// A fault of an endpoint that names a server.
+pub(crate) struct WrongEndpoint {
+    pub(crate) path: String,
+    pub(crate) message: String,
+    pub(crate) help: String,
+}
+
+/// The fault of a name that no server has, and its help.
+fn unknown_server(name: &str, known: &[&str]) -> (String, String) {
+    let help = match suggest(name, known) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("the servers: {}", known.join(", ")),
+    };
+    (format!("no server is called {}", quoted(name)), help)
+}
+
 impl Server {
     /// The server's other versions, each with the option that names it.
     pub(crate) fn versions(&self) -> impl Iterator<Item = (&'static str, &str)> {
@@ -45,6 +61,34 @@ impl Config {
         self.servers
             .iter()
             .filter(|server| self.version_of(&server.name).is_none())
+    }
+
+    /// The servers that endpoints name and cannot show: unknown ones, and versions of others.
+    pub(crate) fn wrong_endpoints(&self) -> Vec<WrongEndpoint> {
+        let known = self.servers.iter().map(|server| server.name.as_str());
+        let known: Vec<&str> = known.collect();
+        let problem = |name: &str| {
+            if !known.contains(&name) {
+                return Some(unknown_server(name, &known));
+            }
+            let (option, of) = self.version_of(name)?;
+            let (name, of) = (quoted(name), quoted(&of.name));
+            Some((
+                format!("{name} is the `{option}` of {of}, which clients are not shown"),
+                format!("name {of}; a second entry with the same URL or command can be shown, too"),
+            ))
+        };
+        let mut wrong = Vec::new();
+        for (path, endpoint) in &self.endpoints {
+            let problems = endpoint.servers.iter().flatten();
+            let problems = problems.filter_map(|name| problem(name));
+            wrong.extend(problems.map(|(message, help)| WrongEndpoint {
+                path: path.clone(),
+                message,
+                help,
+            }));
+        }
+        wrong
     }
 
     /// The impossible versions.
@@ -84,11 +128,7 @@ impl Config {
             return Some((format!("the `{option}` of {own} has no `server`"), help));
         }
         let Some(version) = self.servers.iter().find(|version| version.name == name) else {
-            let help = match suggest(name, known) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("the servers: {}", known.join(", ")),
-            };
-            return Some((format!("no server is called {}", quoted(name)), help));
+            return Some(unknown_server(name, known));
         };
         if name == server.name {
             return Some((

@@ -1,6 +1,7 @@
 //! Text that is never shown.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use zeroize::Zeroizing;
 
@@ -21,6 +22,12 @@ impl PartialEq for Secret {
 }
 
 impl Eq for Secret {}
+
+impl Hash for Secret {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.expose().hash(state);
+    }
+}
 
 impl Secret {
     /// Hides a text.

@@ -9,7 +9,7 @@ use crate::settings::Secret;
 
 /// The transport to a server. `Debug` shows no argument, no value of a variable or header, and no
 /// URL path.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// A child process that speaks over its standard input and output.
     Stdio {

@@ -385,7 +385,7 @@ fn contradictory_transports_are_reported() {
             "command: ' '",
             "3:14 `command` is not the name of a program",
         ),
-        ("command: run\ncwd: ''", "4:10 `cwd` is not a folder"),
+        ("command: run\ncwd: ''", "4:10 this is not a path"),
         (
             "command: run\nargs: [\"a\\0b\"]",
             "4:12 an argument cannot hold a null character",

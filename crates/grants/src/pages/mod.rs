@@ -14,12 +14,13 @@ mod connections;
 mod html;
 pub(crate) mod identify;
 mod known;
-mod spent;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use fanlight_canonical::identity::Identity;
 use fanlight_credentials::{Authenticate, Denial, PageRequest, Pages, PendingPage};
 use fanlight_fair::{Budget, Part};
 use fanlight_protocol::seal::Seal;
@@ -28,14 +29,12 @@ use url::{Url, form_urlencoded};
 
 use self::browser::Browser;
 use self::html::{Page, with_cookies};
-use self::identify::CALLBACK as IDENTITY_CALLBACK;
-use self::spent::Spent;
+use self::identify::{CALLBACK as IDENTITY_CALLBACK, Spent};
 use crate::error::SignInError;
 use crate::grants::Grants;
 use crate::links::{CONNECT, Links, join_path};
 use crate::oauth::{AuthorizationRequest, ClientMetadata};
 use crate::peers::CLIENT_NAME;
-use crate::rules::SignInRules;
 use crate::sign_in::{Callback, is_issuer_name};
 use crate::store::{Owner, StoreError};
 
@@ -316,6 +315,18 @@ fn sentence(text: &str) -> String {
         .flat_map(char::to_uppercase)
         .collect();
     format!("{first}{}.", rest.as_str())
+}
+
+/// Decides who may sign in to a server, or deposit a key for it. Pages ask this and never decide
+/// themselves.
+///
+/// A trait because its implementation depends on this crate.
+pub trait SignInRules: fmt::Debug + Send + Sync {
+    /// A number that differs between different rules.
+    fn number(&self) -> u64;
+
+    /// Whether a client with this address of its browser may sign in to a server.
+    fn permits(&self, identity: &Arc<Identity>, address: Option<IpAddr>, server: &str) -> bool;
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::OperatorCall;
-use super::capabilities::MissingCapabilities;
+use super::refusals::MissingCapabilities;
 use super::running::{NotBegun, Owner, RunningCall};
 use super::traced::{self, TracedCall};
 use crate::Admin;

@@ -5,7 +5,6 @@
 
 pub(crate) mod answers;
 mod attended;
-mod capabilities;
 mod refusals;
 mod running;
 mod traced;

@@ -10,7 +10,7 @@ fn issuer() -> IssuerSettings {
         issuer: "https://id.example.com".to_owned(),
         jwks_uri: None,
         audience: Vec::new(),
-        claims: ClaimPaths::default(),
+        claims: fanlight_config::Claims::default(),
         require: Vec::new(),
         authorities: None,
         introspection: None,
@@ -243,7 +243,7 @@ fn identity_is_what_the_claims_say() {
         Scopes::parse("x y")
     );
     assert_eq!(of(&issuer(), value!({})).unwrap().scopes, Scopes::parse(""));
-    let claims = ClaimPaths {
+    let claims = fanlight_config::Claims {
         principal: "oid".into(),
         groups: "/realm/roles".into(),
         scopes: "perms".into(),

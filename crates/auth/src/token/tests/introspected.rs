@@ -1,17 +1,17 @@
 //! Tokens verified by introspection.
 
-use fanlight_config::settings::Secret;
+use fanlight_config::{Introspection, Secret};
 use fanlight_testkit::issuer::CLIENT;
 
 use super::*;
 
 /// The introspection settings for `issuer`.
-pub(super) fn asked(issuer: &FakeIssuer) -> IntrospectionSettings {
+pub(super) fn asked(issuer: &FakeIssuer) -> Introspection {
     let endpoint = Some(issuer.introspection_endpoint());
-    IntrospectionSettings {
+    Introspection {
         endpoint,
         client_id: CLIENT.0.to_owned(),
-        client_secret: Secret::new(CLIENT.1),
+        client_secret: Some(Secret::new(CLIENT.1)),
     }
 }
 
@@ -53,7 +53,7 @@ async fn issuer_is_asked_about_opaque_tokens_once() {
 #[tokio::test]
 async fn endpoint_is_discovered() {
     let issuer = FakeIssuer::start().await;
-    let introspection = Some(IntrospectionSettings {
+    let introspection = Some(Introspection {
         endpoint: None,
         ..asked(&issuer)
     });
@@ -301,7 +301,7 @@ async fn identity_without_known_expiry_ends_soon() {
 #[tokio::test]
 async fn token_that_the_issuer_does_not_answer_for_does_not_concern_others() {
     let issuer = FakeIssuer::start().await;
-    let introspection = Some(IntrospectionSettings {
+    let introspection = Some(Introspection {
         endpoint: None,
         ..asked(&issuer)
     });

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json as value};
 
 use super::*;
-use crate::oauth_settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits};
+use crate::oauth_settings::{IssuerSettings, OAuthLimits};
 use crate::testing::at_mcp;
 
 const PUBLIC_URL: &str = "https://mcp.example.com";
@@ -28,7 +28,7 @@ fn trusted(issuer: &FakeIssuer) -> IssuerSettings {
         issuer: issuer.url().to_owned(),
         jwks_uri: None,
         audience: Vec::new(),
-        claims: ClaimPaths::default(),
+        claims: fanlight_config::Claims::default(),
         require: Vec::new(),
         authorities: None,
         introspection: None,

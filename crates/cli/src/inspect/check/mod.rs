@@ -321,31 +321,24 @@ impl Checked {
 
     /// A table with a row for each server, within this many columns if possible.
     fn table(&self, width: usize) -> String {
-        let each = |of: &dyn Fn(&Server) -> String| self.servers.iter().map(of).collect::<Vec<_>>();
+        let servers = &self.servers;
         let mut columns = vec![
-            Column::words("SERVER", each(&|server| server.name.clone())),
-            Column::whole("TRANSPORT", each(&|server| server.transport.clone())),
-            Column::words("ERA", each(&|server| server.eras.clone())).at_least(ERA),
+            Column::words("SERVER", servers, |server| server.name.clone()),
+            Column::whole("TRANSPORT", servers, |server| server.transport.clone()),
+            Column::words("ERA", servers, |server| server.eras.clone()).at_least(ERA),
         ];
         for (list, kind) in self.counted.iter().enumerate() {
-            let count = |server: &Server| {
-                server
-                    .counts
-                    .as_ref()
-                    .and_then(|counts| counts.get(list).copied())
-            };
-            let shown = |server: &Server| {
-                count(server).map_or_else(|| "-".to_owned(), |count| count.to_string())
-            };
-            columns.push(Column::numbers(heading(*kind), each(&shown)));
+            columns.push(Column::numbers(heading(*kind), servers, |server| {
+                let count = server.counts.as_ref().and_then(|counts| counts.get(list));
+                count.map_or_else(|| "-".to_owned(), ToString::to_string)
+            }));
         }
-        let of_tools = |server: &Server| server.tool_bytes;
-        let cost = |of: &dyn Fn(&Server) -> usize| each(&|server| of(server).to_string());
-        columns.push(Column::numbers("TOOL BYTES", cost(&of_tools)));
-        columns.push(Column::numbers(
-            "~TOKENS",
-            cost(&|server| estimated_tokens(of_tools(server))),
-        ));
+        columns.push(Column::numbers("TOOL BYTES", servers, |server| {
+            server.tool_bytes.to_string()
+        }));
+        columns.push(Column::numbers("~TOKENS", servers, |server| {
+            estimated_tokens(server.tool_bytes).to_string()
+        }));
         let dropped = ["TOOL BYTES", "TRANSPORT", "TEMPLATES", "~TOKENS"];
         columns::narrow(&mut columns, &dropped, width);
         columns::render(&columns, width)

@@ -42,19 +42,10 @@ struct Wants {
     entry: Entry,
     /// The redirect URI of the server's users, if the gateway's URL is configured.
     redirect_uri: Option<String>,
-    mix_up: MixUp,
-}
-
-/// The protection against an authorization server that sends browsers on to this one, to get its
-/// codes (RFC 9700, 4.4).
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MixUp {
-    /// There is no other one, or this one names itself in each answer (RFC 9207).
-    Impossible,
-    /// It has a redirect URI of its own.
-    OwnRedirectUri,
-    /// Nothing protects: its redirect URI is shared.
-    Possible,
+    /// Whether only its own redirect URI keeps another authorization server, which sends browsers on
+    /// to this one, from its codes (RFC 9700, 4.4): this one does not name itself in its answers
+    /// (RFC 9207), and is not the only one.
+    needs_own_redirect_uri: bool,
 }
 
 /// The way in which clients register at an authorization server.
@@ -96,7 +87,7 @@ pub(super) async fn find_requirements(
     let issuers: HashSet<String> = of_users.map(|wants| wants.issuer.clone()).collect();
     for one in &mut all {
         match &mut one.wants {
-            Ok(wants) if issuers.len() < 2 => wants.mix_up = MixUp::Impossible,
+            Ok(wants) if issuers.len() < 2 => wants.needs_own_redirect_uri = false,
             _ => {}
         }
     }
@@ -177,24 +168,18 @@ impl Wants {
             () => Registration::ByHand,
         };
         let auth = server.auth.as_ref();
-        let is_shared = auth.is_some_and(|auth| auth.shared_redirect_uri);
         let names_itself = provider.authorization_response_iss_parameter_supported;
         let has_client = auth.is_some_and(|auth| auth.client_id.is_some());
-        let own = match has_client && (is_shared || names_itself) {
+        let own = match has_client && names_itself {
             true => String::new(),
             false => format!("/{}", issuer_name(&provider.issuer)),
         };
         let public_url = config.public_url.as_deref();
         let redirect_uri =
             public_url.map(|url| format!("{}/oauth/callback{own}", url.trim_end_matches('/')));
-        let mix_up = match (entry, names_itself, is_shared) {
-            (Entry::User { .. }, false, true) => MixUp::Possible,
-            (Entry::User { .. }, false, false) => MixUp::OwnRedirectUri,
-            _ => MixUp::Impossible,
-        };
         Self {
             redirect_uri,
-            mix_up,
+            needs_own_redirect_uri: matches!(entry, Entry::User { .. }) && !names_itself,
             has_authorization_endpoint: provider.authorization_endpoint.is_some(),
             has_pkce: provider.has_pkce(),
             issuer: plain(&provider.issuer, LONGEST),
@@ -218,17 +203,10 @@ impl Wants {
 
     /// The warning about other authorization servers.
     fn warning(&self) -> Option<&'static str> {
-        match self.mix_up {
-            MixUp::Impossible => None,
-            MixUp::OwnRedirectUri => Some(
-                "that authorization server does not name itself in its answers (RFC 9207) and is not the only one: \
-                 only its own redirect URI keeps others from its codes, if it accepts no other for Fanlight",
-            ),
-            MixUp::Possible => Some(
-                "that authorization server does not name itself in its answers (RFC 9207) and is not the only one: \
-                 others can get its codes because of `sharedRedirectUri`",
-            ),
-        }
+        self.needs_own_redirect_uri.then_some(
+            "that authorization server does not name itself in its answers (RFC 9207) and is not the only one: \
+             only its own redirect URI keeps others from its codes, if it accepts no other for Fanlight",
+        )
     }
 
     /// The advice, in terms of configuration options.

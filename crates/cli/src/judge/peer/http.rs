@@ -35,16 +35,17 @@ pub(crate) struct Http {
 }
 
 /// The events of a response.
-pub(crate) struct EventStream {
+pub struct EventStream {
     response: Response,
     decoder: EventDecoder,
 }
 
 impl EventStream {
-    pub(crate) fn new(response: Response) -> Self {
+    /// The events of `response`, each with at most `longest` bytes.
+    pub(crate) fn new(response: Response, longest: usize) -> Self {
         Self {
             response,
-            decoder: EventDecoder::new(LONGEST),
+            decoder: EventDecoder::new(longest),
         }
     }
 
@@ -217,7 +218,7 @@ impl Http {
         request: &Value,
         observed: &mut Observed,
     ) -> Result<Value, Broken> {
-        let mut stream = EventStream::new(response);
+        let mut stream = EventStream::new(response, LONGEST);
         while let Some(event) = stream.next().await? {
             let Some(message) = message_in(&event, observed) else {
                 continue;

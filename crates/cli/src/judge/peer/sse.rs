@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::http::{EventStream, Http, broken_error, media_type, message_in};
-use super::{Broken, is_answer, observe};
+use super::{Broken, LONGEST, is_answer, observe};
 use crate::judge::observed::Observed;
 
 /// The time limit for the answer to a notification or reply.
@@ -39,7 +39,7 @@ impl Sse {
             if response.status() != StatusCode::OK || media_type(&response) != "text/event-stream" {
                 return Ok(None);
             }
-            let mut stream = EventStream::new(response);
+            let mut stream = EventStream::new(response, LONGEST);
             let first = stream.next().await?;
             Ok(first
                 .filter(|event| event.name.as_ref() == b"endpoint")

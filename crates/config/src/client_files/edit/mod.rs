@@ -48,8 +48,8 @@ pub fn add(client: Client, text: &str, entry: &Entry) -> Result<String, EditErro
         return Ok(text.to_owned());
     }
     let changed = match client.language() {
-        Language::Json => json::add(plain, &before, &path, &entry.name, &entry.value),
-        Language::Toml => toml::add(plain, &path, &entry.name, &entry.value),
+        Language::Json => json::add(plain, &path, &entry.name, &entry.value),
+        Language::Toml => toml::add(plain, &before, &path, &entry.name, &entry.value),
         Language::Yaml => yaml::add(plain, &before, &path, &entry.name, &entry.value),
     };
     checked(
@@ -72,7 +72,7 @@ pub fn remove(client: Client, text: &str, name: &str) -> Result<String, EditErro
     let before = parse(client, text)?;
     let path = section(client, &before);
     let changed = match client.language() {
-        Language::Json => json::remove(plain, &before, &path, name),
+        Language::Json => json::remove(plain, &path, name),
         Language::Toml => toml::remove(plain, &path, name),
         Language::Yaml => yaml::remove(plain, &before, &path, name),
     };
@@ -175,17 +175,18 @@ fn checked(
     value: Option<&Item>,
 ) -> Result<String, EditError> {
     let changed = changed.ok_or(EditError::ByHand)?;
-    let after = match parse(client, &changed) {
-        Ok(after) => item(&after),
+    let path = section(client, before);
+    let (found, others) = match parse(client, &changed) {
+        Ok(after) => {
+            let servers = find_section(&after, &path);
+            let found = servers.and_then(|servers| find(servers, name)).map(item);
+            (found, remove_server(&item(&after), &path, name))
+        }
         // No content is left.
-        Err(_) if value.is_none() && changed.trim().is_empty() => Item::Map(Vec::new()),
+        Err(_) if value.is_none() && changed.trim().is_empty() => (None, Item::Map(Vec::new())),
         Err(_) => return Err(EditError::ByHand),
     };
-    let path = section(client, before);
-    let found = member(&after, &path).and_then(|servers| find_server(servers, name));
-    let others_are_same =
-        remove_server(&item(before), &path, name) == remove_server(&after, &path, name);
-    if found != value || !others_are_same {
+    if found.as_ref() != value || others != remove_server(&item(before), &path, name) {
         return Err(EditError::ByHand);
     }
     let mark = if text.starts_with('\u{feff}') {
@@ -194,19 +195,6 @@ fn checked(
         ""
     };
     Ok(format!("{mark}{changed}"))
-}
-
-fn member<'i>(item: &'i Item, path: &[&str]) -> Option<&'i Item> {
-    path.iter().try_fold(item, |item, key| item.member(key))
-}
-
-fn find_server<'i>(servers: &'i Item, name: &str) -> Option<&'i Item> {
-    match servers {
-        Item::List(items) => items
-            .iter()
-            .find(|item| item.member("name") == Some(&Item::text(name))),
-        _ => servers.member(name),
-    }
 }
 
 /// The file without a server, and without its section if that becomes empty.

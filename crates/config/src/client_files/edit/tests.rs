@@ -53,7 +53,8 @@ fn json_without_a_section_gets_one() {
     }
     assert_eq!(
         added(Client::Gemini, "{\"theme\": \"dark\"}"),
-        "{\"theme\": \"dark\", \"mcpServers\": {\"fanlight\": {\"httpUrl\": \"http://127.0.0.1:8080/mcp\"}}}"
+        "{\n  \"theme\": \"dark\",\n  \"mcpServers\": {\n    \"fanlight\": {\n      \"httpUrl\": \
+         \"http://127.0.0.1:8080/mcp\"\n    }\n  }\n}"
     );
 }
 

@@ -2,15 +2,22 @@
 
 use toml_edit::DocumentMut;
 
-use super::line_break;
+use super::{find_section, line_break};
 use crate::client_files::item::{Item, toml_key};
+use crate::document::Node;
 
 /// The text with a table `name` added to the table at `path`.
-pub(super) fn add(text: &str, path: &[&str], name: &str, value: &Item) -> Option<String> {
-    let mut text = if find(text, path, name) {
-        remove(text, path, name)?
-    } else {
-        text.to_owned()
+pub(super) fn add(
+    text: &str,
+    root: &Node,
+    path: &[&str],
+    name: &str,
+    value: &Item,
+) -> Option<String> {
+    let is_there = find_section(root, path).is_some_and(|section| section.field(name).is_some());
+    let mut text = match is_there {
+        true => remove(text, path, name)?,
+        false => text.to_owned(),
     };
     let new_line = line_break(&text);
     if !text.ends_with('\n') {
@@ -26,16 +33,6 @@ pub(super) fn add(text: &str, path: &[&str], name: &str, value: &Item) -> Option
         value.to_toml()
     );
     Some(text + &table.replace('\n', new_line))
-}
-
-fn find(text: &str, path: &[&str], name: &str) -> bool {
-    let Ok(document) = text.parse::<DocumentMut>() else {
-        return false;
-    };
-    let table = path
-        .iter()
-        .try_fold(document.as_item(), |item, key| item.get(key));
-    table.is_some_and(|table| table.get(name).is_some())
 }
 
 /// The text without the table `name` of the table at `path`.

@@ -117,11 +117,7 @@ impl Kind for AuthKind {
                     "write `none`, or a mapping with `oauth`, `keys`, `certificates`, `proxy` or `socket`".to_owned()
                 }
             };
-            reader.error(
-                text.span,
-                format!("{} is not a value of `auth`", text.display()),
-                &help,
-            );
+            reader.refuse(&text, "is not a value of `auth`", &help);
             return None;
         }
         let auth: Auth = Nested::<Auth>::KIND.read(reader, entry)?;

@@ -5,11 +5,11 @@ use url::Url;
 
 use super::super::life::FOLDER;
 use super::values::{CLAIM, CLIENT_SECRET, ISSUER, TEXT, URI};
-use crate::option::kind::{Flag, Maybe, Nested};
+use crate::option::kind::{Maybe, Nested};
 use crate::option::map::NameMap;
-use crate::option::options;
 use crate::option::reader::Reader;
 use crate::option::several::OneOrMany;
+use crate::option::{Options as _, options};
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};
 
@@ -56,6 +56,12 @@ options! {
     }
 }
 
+impl Default for Claims {
+    fn default() -> Self {
+        Self::defaults()
+    }
+}
+
 options! {
     /// Introspection of tokens at an issuer (RFC 7662).
     pub struct Introspection: "introspection", "in `introspection` of an issuer";
@@ -80,9 +86,6 @@ options! {
         "clientId" => client_id: Option<String> = None, Maybe(TEXT), example "fanlight";
         /// Its secret.
         "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "${SIGN_IN_SECRET}";
-        /// Whether browsers return to the redirect URI that issuers share, because nothing else is
-        /// registered for the `clientId`.
-        "sharedRedirectUri" => shared_redirect_uri: bool = false, Flag, example "true";
     }
 }
 

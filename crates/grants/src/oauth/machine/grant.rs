@@ -4,7 +4,7 @@ use fanlight_config::settings::Secret;
 use serde::Deserialize;
 
 use super::settings::{IdentityProvider, MachineGrant, MachineSettings, Subject};
-use super::subject::{SubjectToken, SubjectTokens};
+use super::settings::{SubjectToken, SubjectTokens};
 use crate::fetch::Requests;
 use crate::oauth::authorization::TokenTarget;
 use crate::oauth::discovery::Discovered;

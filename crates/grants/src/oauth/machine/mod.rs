@@ -6,7 +6,6 @@ mod held;
 mod plan;
 mod progress;
 mod settings;
-mod subject;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use url::Url;
 
 pub use progress::RefusedMessage;
 pub use settings::{IdentityProvider, MachineGrant, MachineSettings, Subject, TokenFile};
-pub(crate) use subject::{SubjectToken, SubjectTokens};
+pub(crate) use settings::{SubjectToken, SubjectTokens};
 
 use crate::oauth::error::OAuthError;
 use crate::oauth::proof::ProvenRequest;

@@ -6,7 +6,7 @@ use super::grant::Asking;
 use super::held::Held;
 use super::progress::Obtained;
 use super::settings::MachineSettings;
-use super::subject::SubjectTokens;
+use super::settings::SubjectTokens;
 use crate::fetch::Requests;
 use crate::oauth::authorization::TokenTarget;
 use crate::oauth::challenge::Challenge;

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use fanlight_config::settings::{Secret, read_bounded};
+use futures_util::future::BoxFuture;
 use url::Url;
 
 use crate::fetch::{Trust, visible};
 use crate::oauth::error::OAuthError;
 use crate::oauth::provider::Provider;
-use crate::oauth::registration::ConfiguredClient;
+use crate::oauth::registration::{ClientRegistration, ConfiguredClient};
 use crate::oauth::scopes::Scopes;
 
 /// The size limit of a file with a token, in bytes.
@@ -128,4 +129,28 @@ impl MachineSettings {
     pub(super) fn names_authority(&self) -> bool {
         self.issuer.is_some() || self.token_endpoint.is_some()
     }
+}
+
+/// A user's token and its origin.
+pub(crate) struct SubjectToken {
+    /// The token.
+    pub(crate) token: Secret,
+    /// The identity provider that issued it.
+    pub(crate) provider: Provider,
+    /// The client that it was issued to.
+    pub(crate) registration: ClientRegistration,
+}
+
+/// A user with a sign-in at an identity provider, now or later.
+pub(crate) trait SubjectTokens: Send + Sync {
+    /// The user's valid token of this type. It differs from the `refused` one, if possible.
+    ///
+    /// # Errors
+    ///
+    /// [`OAuthError::NoSubject`] if the user has to sign in.
+    fn token<'a>(
+        &'a self,
+        kind: &'static str,
+        refused: Option<&'a Secret>,
+    ) -> BoxFuture<'a, Result<SubjectToken, OAuthError>>;
 }
