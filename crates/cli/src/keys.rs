@@ -72,10 +72,7 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
     let print = |about: &str| {
         if args.json {
             let entry = entry_json(&key, SystemTime::now());
-            out::json(&format!(
-                "{:#}",
-                json!({ "key": secret.text(), "entry": entry })
-            ));
+            out::pretty(&json!({ "key": secret.text(), "entry": entry }));
         } else {
             complain(about);
             say!("{}", secret.text());
@@ -110,7 +107,7 @@ fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
     let now = SystemTime::now();
     if as_json {
         let keys: Vec<_> = keys.iter().map(|key| entry_json(key, now)).collect();
-        out::json(&format!("{:#}", json!(keys)));
+        out::pretty(&json!(keys));
         return Ok(());
     }
     if keys.is_empty() {

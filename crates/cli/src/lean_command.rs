@@ -44,7 +44,7 @@ fn print(args: &LeanSuggestArgs, common: &CommonArgs, tools: &List) -> Result<()
     let calls = calls(&records).map_err(Failure::other)?;
     let found = suggestion(&args.endpoint, tools, &calls);
     if args.json {
-        out::json(&format!("{found:#}"));
+        out::pretty(&found);
         return Ok(());
     }
     say!(

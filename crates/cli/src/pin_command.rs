@@ -259,7 +259,7 @@ fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Resu
                 json!({ "server": key.server, "kind": key.kind.as_str(), "name": key.name, "what": what, "reasons": reasons })
             })
             .collect();
-        out::json(&format!("{:#}", json!({ "differences": all })));
+        out::pretty(&json!({ "differences": all }));
     } else {
         for (key, what, reasons) in &differing {
             say!("{what}: {}", plain(&key.to_string(), 120));

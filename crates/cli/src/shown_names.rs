@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fanlight_canonical::rights::NameForm;
 use fanlight_config::Config;
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_gateway::{NamedServer, Naming, NamingPolicy, namings};
+use fanlight_gateway::{Naming, NamingPolicy, namings};
 use fanlight_protocol::Json;
 use fanlight_protocol::visible::plain;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::known_lists::KnownLists;
@@ -21,14 +20,14 @@ const TOLD: usize = 20;
 const ANY: &str = "*";
 
 /// All rules of a configuration about names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRules {
     policy: NamingPolicy,
     renames: BTreeMap<String, Vec<(String, String)>>,
 }
 
 /// A name that clients see differently.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChangedName {
     server: String,
     from: String,
@@ -36,7 +35,7 @@ pub struct ChangedName {
 }
 
 /// The names that clients see differently: the first of them, and the number of others.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ChangedNames {
     names: Vec<ChangedName>,
     more: usize,
@@ -130,60 +129,6 @@ impl NameRules {
             .chain(known)
             .collect()
     }
-
-    /// The stored form.
-    pub fn to_json(&self) -> Value {
-        let NamingPolicy {
-            always,
-            separator,
-            form,
-            servers,
-        } = &self.policy;
-        let (length, safe) = match form {
-            NameForm::Any => (None, false),
-            NameForm::AtMost(length) => (Some(length), false),
-            NameForm::Safe(length) => (Some(length), true),
-        };
-        let server = |server: &NamedServer| json!({ "name": server.name, "prefix": server.prefix });
-        let servers: Vec<_> = servers.iter().map(server).collect();
-        json!({
-            "always": always, "separator": separator, "maxLength": length, "safe": safe,
-            "servers": servers, "renames": self.renames,
-        })
-    }
-
-    /// Reads the stored form; `None` for anything else.
-    pub fn from_json(value: &Value) -> Option<Self> {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let server = |server: &Value| {
-            Some(NamedServer {
-                name: text(&server["name"])?,
-                prefix: text(&server["prefix"]),
-            })
-        };
-        let servers = value["servers"]
-            .as_array()?
-            .iter()
-            .map(server)
-            .collect::<Option<_>>()?;
-        let length = value["maxLength"]
-            .as_u64()
-            .and_then(|length| usize::try_from(length).ok());
-        let form = match (length, value["safe"] == true) {
-            (None, _) => NameForm::Any,
-            (Some(length), false) => NameForm::AtMost(length),
-            (Some(length), true) => NameForm::Safe(length),
-        };
-        let (always, separator) = (value["always"].as_bool()?, text(&value["separator"])?);
-        let policy = NamingPolicy {
-            always,
-            separator,
-            form,
-            servers,
-        };
-        let renames = serde_json::from_value(value["renames"].clone()).ok()?;
-        Some(Self { policy, renames })
-    }
 }
 
 impl ChangedNames {
@@ -216,13 +161,6 @@ impl ChangedNames {
                 "clients see new names because of an edit of the configuration"
             );
         }
-    }
-
-    /// The names as JSON.
-    pub fn to_json(&self) -> Value {
-        let name =
-            |name: &ChangedName| json!({ "server": name.server, "from": name.from, "to": name.to });
-        json!({ "names": self.names.iter().map(name).collect::<Vec<_>>(), "more": self.more })
     }
 }
 

@@ -63,11 +63,7 @@ impl Assembly {
         let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists, users.clone());
         let change = servers.prepare(config, None);
         let names = NameRules::from_config(config);
-        if let Some(before) = servers
-            .lists()
-            .and_then(ListState::names)
-            .and_then(|kept| NameRules::from_json(&kept))
-        {
+        if let Some(before) = servers.lists().and_then(ListState::names::<NameRules>) {
             before
                 .changed_by(&names, &KnownLists::from_entries(&change.entries(None)))
                 .log();
@@ -75,7 +71,7 @@ impl Assembly {
         servers
             .lists()
             .iter()
-            .for_each(|lists| lists.keep_names(&names.to_json()));
+            .for_each(|lists| lists.keep_names(&names));
         let policies = policy::load(config, None).map_err(Failure::usage)?;
         users.govern(policies.clone(), config);
         let pins = pins::load(config, None, &record).map_err(Failure::usage)?;
@@ -128,7 +124,7 @@ impl Assembly {
         self.servers
             .lists()
             .iter()
-            .for_each(|lists| lists.keep_names(&NameRules::from_config(config).to_json()));
+            .for_each(|lists| lists.keep_names(&NameRules::from_config(config)));
         let endpoints = endpoints::settings(config);
         match policy::load(config, self.policies.as_ref()) {
             Ok(policies) => self.policies = policies,

@@ -251,20 +251,25 @@ impl Env<'_> {
                     }
                 }),
         };
-        Ok(match self.get(variable).as_deref() {
-            None | Some("parentbased_always_on") => Sampling::ParentBasedAlwaysOn,
-            Some("parentbased_always_off") => Sampling::ParentBasedAlwaysOff,
-            Some("parentbased_traceidratio") => Sampling::ParentBasedRatio(ratio()?),
-            Some("always_on") => Sampling::AlwaysOn,
-            Some("always_off") => Sampling::AlwaysOff,
-            Some("traceidratio") => Sampling::Ratio(ratio()?),
-            Some(other) => {
+        let Some(value) = self.get(variable) else {
+            return Ok(Sampling::default());
+        };
+        let rule = value.strip_prefix("parentbased_");
+        let ratio = match rule.unwrap_or(&value) {
+            "always_on" => 1.0,
+            "always_off" => 0.0,
+            "traceidratio" => ratio()?,
+            _ => {
                 return Err(SettingsError::Value {
                     variable: variable.to_owned(),
-                    value: other.to_owned(),
+                    value,
                     wanted: "use always_on, always_off or traceidratio, or one of them after parentbased_",
                 });
             }
+        };
+        Ok(Sampling {
+            follows_parent: rule.is_some(),
+            ratio,
         })
     }
 

@@ -50,7 +50,7 @@ impl Default for Settings {
             ring: Some(RingLimits::default()),
             console: None,
             file: None,
-            sampling: Sampling::ParentBasedAlwaysOn,
+            sampling: Sampling::default(),
             propagators: Propagators::default(),
             resource: Vec::new(),
             metrics: MetricLimits::default(),
@@ -149,38 +149,32 @@ impl Propagators {
     }
 }
 
-/// The rule for which traces are sampled, by the names of `OTEL_TRACES_SAMPLER`.
+/// The rule for which traces are sampled, as `OTEL_TRACES_SAMPLER` names it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sampling {
-    /// `always_on`
-    AlwaysOn,
-    /// `always_off`
-    AlwaysOff,
-    /// `traceidratio`
-    Ratio(f64),
-    /// `parentbased_always_on`
-    ParentBasedAlwaysOn,
-    /// `parentbased_always_off`
-    ParentBasedAlwaysOff,
-    /// `parentbased_traceidratio`
-    ParentBasedRatio(f64),
+pub struct Sampling {
+    /// Whether a trace with a parent is sampled if its parent is (`parentbased_…`).
+    pub follows_parent: bool,
+    /// The ratio of all other traces that is sampled.
+    pub ratio: f64,
+}
+
+impl Default for Sampling {
+    /// `parentbased_always_on`, as in OpenTelemetry.
+    fn default() -> Self {
+        Self {
+            follows_parent: true,
+            ratio: 1.0,
+        }
+    }
 }
 
 impl Sampling {
     /// Whether a span of the trace is sampled. `above` is whether its parent is sampled; `None`
     /// without a parent.
     pub(crate) fn samples(self, above: Option<bool>, trace_id: TraceId) -> bool {
-        match (self, above) {
-            (Self::AlwaysOn, _) | (Self::ParentBasedAlwaysOn, None) => true,
-            (Self::AlwaysOff, _) | (Self::ParentBasedAlwaysOff, None) => false,
-            (Self::Ratio(ratio), _) | (Self::ParentBasedRatio(ratio), None) => {
-                is_among(ratio, trace_id)
-            }
-            (
-                Self::ParentBasedAlwaysOn | Self::ParentBasedAlwaysOff | Self::ParentBasedRatio(_),
-                Some(above),
-            ) => above,
-        }
+        above
+            .filter(|_| self.follows_parent)
+            .unwrap_or_else(|| is_among(self.ratio, trace_id))
     }
 }
 
@@ -199,14 +193,18 @@ mod tests {
     #[test]
     fn sampling_follows_parents_only_if_parent_based() {
         let (low, high) = (TraceId::from(1), TraceId::from(u128::from(u64::MAX)));
-        for (sampling, root, below_sampled, below_unsampled) in [
-            (Sampling::AlwaysOn, [true, true], true, true),
-            (Sampling::AlwaysOff, [false, false], false, false),
-            (Sampling::Ratio(0.5), [true, false], true, true),
-            (Sampling::ParentBasedAlwaysOn, [true, true], true, false),
-            (Sampling::ParentBasedAlwaysOff, [false, false], true, false),
-            (Sampling::ParentBasedRatio(0.5), [true, false], true, false),
+        for (follows_parent, ratio, root, below_sampled, below_unsampled) in [
+            (false, 1.0, [true, true], true, true),
+            (false, 0.0, [false, false], false, false),
+            (false, 0.5, [true, false], true, true),
+            (true, 1.0, [true, true], true, false),
+            (true, 0.0, [false, false], true, false),
+            (true, 0.5, [true, false], true, false),
         ] {
+            let sampling = Sampling {
+                follows_parent,
+                ratio,
+            };
             assert_eq!(
                 [low, high].map(|id| sampling.samples(None, id)),
                 root,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aws_lc_rs::digest::{SHA256, digest as sha256};
+use serde::{Deserialize, Serialize};
 
 /// The separator before the hash of a shortened name.
 const BEFORE_HASH: char = '_';
@@ -11,7 +12,7 @@ const BEFORE_HASH: char = '_';
 const HASH_LENGTH: usize = 9;
 
 /// The form of the names of tools and prompts that clients see.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NameForm {
     /// Any name.
     #[default]

@@ -221,7 +221,7 @@ fn print(args: &ConnectArgs, client: Client, file: &str, entry: &Entry) -> Resul
         let language = snippet.language.as_str();
         let answer = json!({"client": client.as_str(), "title": client.title(), "file": file, "language": language,
             "text": snippet.text, "command": snippet.command, "variable": entry.variable()});
-        out::json(&format!("{answer:#}"));
+        out::pretty(&answer);
         return Ok(());
     }
     if std::io::stdout().is_terminal() {
@@ -240,7 +240,7 @@ fn report(
 ) -> Result<(), Failure> {
     if args.json {
         let answer = json!({"client": client.as_str(), "file": file.display().to_string(), "action": action});
-        out::json(&format!("{answer:#}"));
+        out::pretty(&answer);
     } else {
         say!("{text}");
     }
@@ -289,7 +289,7 @@ fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
         rows.push([client.as_str(), client.title(), state, &shown].map(str::to_owned));
     }
     if args.json {
-        out::json(&format!("{:#}", Value::from(answer)));
+        out::pretty(&Value::from(answer));
         return Ok(());
     }
     say!("{}", render_rows(["CLIENT", "", "HERE", "FILE"], &rows));

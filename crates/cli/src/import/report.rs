@@ -14,7 +14,7 @@ use crate::out;
 /// Prints the imported servers. `is_written` tells whether the configuration was written.
 pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
     if args.json {
-        out::json(&format!("{:#}", to_json(import, is_written)));
+        out::pretty(&to_json(import, is_written));
         return;
     }
     let places = Places::new(System::current(), &|name| std::env::var(name).ok());

@@ -38,10 +38,7 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure>
             Some(errors)
         } {
             None if args.json => {
-                out::json(&format!(
-                    "{:#}",
-                    json!({ "valid": true, "problems": [], "missingVariables": true })
-                ));
+                out::pretty(&json!({ "valid": true, "problems": [], "missingVariables": true }));
                 return Ok(());
             }
             None => {
@@ -51,10 +48,7 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure>
             Some(errors) => {
                 if args.json {
                     let problems: Vec<_> = errors.problems().iter().map(entry).collect();
-                    out::json(&format!(
-                        "{:#}",
-                        json!({ "valid": false, "problems": problems })
-                    ));
+                    out::pretty(&json!({ "valid": false, "problems": problems }));
                 } else {
                     say_of_usable(&paths);
                 }
@@ -88,10 +82,9 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure>
             .map(entry)
             .chain(warnings.iter().map(plain("warning")));
         let problems: Vec<Value> = problems.chain(refused.iter().map(plain("error"))).collect();
-        out::json(&format!(
-            "{:#}",
-            json!({ "valid": refused.is_empty(), "problems": problems, "servers": servers, "enabled": enabled })
-        ));
+        out::pretty(
+            &json!({ "valid": refused.is_empty(), "problems": problems, "servers": servers, "enabled": enabled }),
+        );
     } else {
         for problem in &loaded.warnings {
             say!(

@@ -29,7 +29,9 @@ use fanlight_grants::{FILE, Folder, Owner, Store, StoreError};
 use fanlight_replicas::keys;
 use parking_lot::Mutex;
 use record::{Contents, KeptNames, Unusable};
-use serde_json::Value;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -228,14 +230,14 @@ impl ListState {
     }
 
     /// The stored rules of names from the last run.
-    pub fn names(&self) -> Option<Value> {
+    pub fn names<T: DeserializeOwned>(&self) -> Option<T> {
         let KeptNames(rules) = self.store.get_blocking(&Owner::nobody("")).ok()??;
-        Some(rules)
+        serde_json::from_value(rules).ok()
     }
 
     /// Stores the current rules of names, for the next start and for `fanlight check`.
-    pub fn keep_names(&self, names: &Value) {
-        let (store, names) = (self.store.clone(), KeptNames(names.clone()));
+    pub fn keep_names(&self, names: &impl Serialize) {
+        let (store, names) = (self.store.clone(), KeptNames(json!(names)));
         self.writing.spawn(async move {
             if let Err(error) = store.put(&Owner::nobody(""), &names).await {
                 warn!(%error, "current names not stored in stateDir");

@@ -194,7 +194,7 @@ pub async fn connections(config: &Config, as_json: bool) -> Result<(), Failure> 
         all.extend(kept.finish(of_user).await?);
     }
     if as_json {
-        out::json(&format!("{:#}", json!(all)));
+        out::pretty(&json!(all));
         return Ok(());
     }
     let mut rows = Vec::new();
@@ -323,7 +323,7 @@ async fn export(all: &[Users]) -> Result<(), Failure> {
         let of_server = |one: &Exported<KeptServer>| json!({ "server": one.owner.server(), "listsReadMs": one.record.read() });
         shown.extend(of_servers.iter().map(of_server));
     }
-    out::json(&format!("{:#}", json!(shown)));
+    out::pretty(&json!(shown));
     Ok(())
 }
 

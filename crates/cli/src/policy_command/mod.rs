@@ -169,10 +169,9 @@ async fn explain(
             text,
             notes,
         } = &answer;
-        out::json(&format!(
-            "{:#}",
-            json!({ "outcome": outcome, "policies": policies, "text": text, "notes": notes, "toolKnown": !is_unknown })
-        ));
+        out::pretty(
+            &json!({ "outcome": outcome, "policies": policies, "text": text, "notes": notes, "toolKnown": !is_unknown }),
+        );
         return Ok(());
     }
     let meaning = match answer.outcome {

@@ -171,7 +171,7 @@ impl Outcome {
                     .map(|moved| (moved.option.to_owned(), address(moved)));
                 add("listeners", Value::Object(moved.collect()));
                 add("needsRestart", json!(needs_restart));
-                add("renamed", names.to_json());
+                add("renamed", json!(names));
                 add("warnings", json!(unmatched));
             }
             Result::Unchanged => drop(add("result", json!("unchanged"))),

@@ -11,11 +11,12 @@ use std::collections::HashMap;
 use fanlight_canonical::Rewritten;
 use fanlight_canonical::rights::{NameForm, unique_label};
 use fanlight_protocol::json::{Json, quote};
+use serde::{Deserialize, Serialize};
 
 use super::alias;
 
 /// How clients' names are made from the servers' names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamingPolicy {
     /// Whether names have a prefix even if there is only one server.
     pub always: bool,
@@ -30,7 +31,7 @@ pub struct NamingPolicy {
 }
 
 /// The properties of a configured server that names depend on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedServer {
     /// The server's name.
     pub name: String,

@@ -198,9 +198,18 @@ fn samplers_are_parsed_by_name() {
     };
     assert_eq!(
         sampling("parentbased_traceidratio", "0.25").unwrap(),
-        Sampling::ParentBasedRatio(0.25)
+        Sampling {
+            follows_parent: true,
+            ratio: 0.25
+        }
     );
-    assert_eq!(sampling("always_off", "").unwrap(), Sampling::AlwaysOff);
+    assert_eq!(
+        sampling("always_off", "").unwrap(),
+        Sampling {
+            follows_parent: false,
+            ratio: 0.0
+        }
+    );
     assert!(
         sampling("traceidratio", "2")
             .unwrap_err()

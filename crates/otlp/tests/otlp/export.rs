@@ -387,7 +387,10 @@ async fn server_request_from_another_trace_stays_with_its_call() {
 async fn sampler_decides_for_new_traces() {
     let mut receiver = Receiver::start(StatusCode::OK).await;
     let settings = Settings {
-        sampling: Sampling::ParentBasedAlwaysOff,
+        sampling: Sampling {
+            ratio: 0.0,
+            ..Sampling::default()
+        },
         ..Settings::default()
     };
     let (telemetry, guard) = fanlight_otlp::start(settings, &traces_to(&receiver)).unwrap();

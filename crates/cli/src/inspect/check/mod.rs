@@ -106,7 +106,7 @@ struct Server {
 /// `stateDir`.
 fn changed_names(loaded: &Loaded, known: &KnownLists) -> ChangedNames {
     let state = ListState::left_for(&loaded.config, std::slice::from_ref(&loaded.path));
-    let before = state.and_then(|state| NameRules::from_json(&state.names()?));
+    let before = state.and_then(|state| state.names::<NameRules>());
     before
         .map(|before| before.changed_by(&NameRules::from_config(&loaded.config), known))
         .unwrap_or_default()
@@ -259,7 +259,7 @@ impl Checked {
                 .map(|problem| problem.message().to_owned());
             let of_authentication = authentication::warnings(config, SystemTime::now());
             self.warnings.splice(0..0, of_file.chain(of_authentication));
-            out::json(&format!("{:#}", self.to_json(loaded)));
+            out::pretty(&self.to_json(loaded));
         } else {
             self.print();
         }
@@ -381,7 +381,7 @@ impl Checked {
             "servers": servers.collect::<Vec<_>>(),
             "problems": errors.chain(self.warnings.iter().map(problem(Severity::Warning))).collect::<Vec<_>>(),
             "asConfigured": self.intended,
-            "renamed": self.renamed.to_json(),
+            "renamed": self.renamed,
             "authentication": authentication::describe(&loaded.config),
         })
     }
