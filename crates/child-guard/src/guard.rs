@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::descendants;
-use crate::order::{Order, Unbuffered};
+use crate::order::{self, Order, Unbuffered};
 
 /// The pause between attempts to kill the remaining processes: one may have been started during the
 /// last attempt.
@@ -60,7 +60,7 @@ pub(crate) fn run() -> io::Result<End> {
     set_child_subreaper(Some(getpid()))?;
     // The name in process lists; the guard works without it, too.
     let _ = rustix::thread::set_name(c"fanlight-guard");
-    let order = Order::read(Unbuffered)?;
+    let order: Order = order::read(Unbuffered)?;
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?

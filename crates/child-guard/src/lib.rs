@@ -26,7 +26,7 @@ mod sandbox;
 
 use std::process::ExitCode;
 
-pub use order::{Order, encode_sandbox};
+pub use order::{Order, encode};
 
 /// The subcommand for a guard, followed by the name of the server.
 pub const SUBCOMMAND: &str = "child-guard";

@@ -21,7 +21,7 @@ use rustix::process::{
     DumpableBehavior, Signal, getppid, set_dumpable_behavior, set_parent_process_death_signal,
 };
 
-use crate::order::{Order, Unbuffered, read_sandbox};
+use crate::order::{Order, Unbuffered, read};
 use system_calls::Protected;
 
 /// Restricts this process as the order on standard input demands, and becomes the server. Returns
@@ -39,8 +39,8 @@ enum Never {}
 fn become_server() -> io::Result<Never> {
     // The order contains the server's secrets.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    let sandbox = read_sandbox(Unbuffered)?;
-    let order = Order::read(Unbuffered)?;
+    let sandbox: Sandbox = read(Unbuffered)?;
+    let order: Order = read(Unbuffered)?;
     let mut command = order.command();
     if !sandbox.is_empty() {
         restrict(&sandbox, &order, &mut command)?;

@@ -13,6 +13,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use listen::{ListenAddress, NotAnAddress};
 pub use read::read_bounded;
 pub use secret::Secret;
@@ -113,7 +115,8 @@ pub fn is_own_variable(name: &str) -> bool {
 }
 
 /// The confinement of a server's process. Absent members restrict nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sandbox {
     /// The reachable files and ports.
     pub landlock: Option<Landlock>,
@@ -128,7 +131,8 @@ pub struct Sandbox {
 }
 
 /// The files and TCP ports that a process and its descendants can reach; the kernel enforces this.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Landlock {
     /// Readable and executable files, and folders with their contents.
     pub read: Vec<PathBuf>,

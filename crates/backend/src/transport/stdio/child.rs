@@ -116,7 +116,7 @@ fn spawn_guarded(
     env: Environment,
     guard: &Path,
 ) -> io::Result<(Process, Bytes)> {
-    use fanlight_child_guard::{Order, STEP, SUBCOMMAND, encode_sandbox};
+    use fanlight_child_guard::{Order, STEP, SUBCOMMAND, encode};
 
     // The guard would notice, but could only log it.
     check(settings, &env)?;
@@ -126,7 +126,7 @@ fn spawn_guarded(
         command: settings.command.clone().into(),
         args: settings.args.iter().map(OsString::from).collect(),
         env: env.into_iter().collect(),
-        cwd: settings.cwd.clone(),
+        cwd: settings.cwd.clone().map(Into::into),
     };
     // The guard starts the intermediate step, which starts the server and reads the rest of the
     // order.
@@ -140,9 +140,9 @@ fn spawn_guarded(
         cwd: None,
     };
     let orders = [
-        step.encode()?,
-        encode_sandbox(&settings.policy.sandbox)?,
-        order.encode()?,
+        encode(&step)?,
+        encode(&settings.policy.sandbox)?,
+        encode(&order)?,
     ]
     .concat();
     let mut command = Command::new(guard);
