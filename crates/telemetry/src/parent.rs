@@ -1,15 +1,17 @@
 //! The parent of spans, which travels with a call.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_protocol::Method;
 use fanlight_protocol::message::Notification;
+use opentelemetry::trace::{SpanId, TraceId};
 
+use super::context::TraceContext;
 use crate::active::{ActiveSpan, Ancestor};
 use crate::content::ContentKind;
-use crate::current::{self, Ids};
 use crate::event::Event;
 use crate::inbound::HeaderContext;
 use crate::message::Moment;
@@ -181,7 +183,7 @@ impl Parent {
     /// Runs `work` with this span as the current one, so its log lines have the ids of the span.
     /// Spawned tasks need a scope of their own.
     pub fn scope<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
-        current::within(self.ids(), work)
+        within(self.ids(), work)
     }
 
     /// Whether spans are recorded.
@@ -249,4 +251,46 @@ impl Parent {
             forwarded,
         ))
     }
+}
+
+tokio::task_local! {
+    static CURRENT: Option<Ids>;
+}
+
+/// The ids of a span, for log lines. Displays as `trace_id=… span_id=…`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ids {
+    /// The id of the trace. It displays as 32 hexadecimal digits.
+    pub trace_id: TraceId,
+    /// The id of the span. It displays as 16 hexadecimal digits.
+    pub span_id: SpanId,
+}
+
+impl Ids {
+    pub(crate) fn from_context(context: &TraceContext) -> Self {
+        Self {
+            trace_id: context.trace_id(),
+            span_id: context.span_id(),
+        }
+    }
+}
+
+impl fmt::Display for Ids {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "trace_id={} span_id={}", self.trace_id, self.span_id)
+    }
+}
+
+/// The ids of the span that the running task works for: of the innermost
+/// [`Parent::scope`](crate::Parent::scope) around this code.
+pub fn current() -> Option<Ids> {
+    CURRENT.try_with(|current| *current).ok().flatten()
+}
+
+/// Runs `work` with this span as the current one.
+pub(crate) fn within<F: Future>(
+    span: Option<Ids>,
+    work: F,
+) -> impl Future<Output = F::Output> + use<F> {
+    CURRENT.scope(span, work)
 }

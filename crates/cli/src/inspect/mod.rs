@@ -5,7 +5,6 @@ mod call;
 mod check;
 mod client;
 mod diff;
-mod failures;
 mod find;
 mod hops;
 mod list;
@@ -16,11 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::{CallContext, Caller, Endpoint, Holder, Principal, Unresolved};
+use fanlight_canonical::{
+    BackendError, CallContext, Caller, Endpoint, FailureDetails, Holder, Principal, Unresolved,
+};
 use fanlight_config::Timeouts;
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
+use fanlight_protocol::visible::{escaped_lines, plain};
 use fanlight_protocol::{Json, Method};
 
 use self::check::sign_in::wanted_at;
@@ -28,6 +30,7 @@ use self::list::print_all;
 use super::cli::CallArgs;
 use super::interruption::interruptible;
 use super::login::{Browser, ServerByUrl};
+use super::out;
 use crate::failure::Failure;
 use crate::suggestions::did_you_mean;
 
@@ -36,7 +39,6 @@ pub(crate) use check::sign_in::SignIn;
 pub use check::{Checked, introduce};
 pub use client::Client;
 pub use diff::DirectCall;
-pub use failures::complain;
 pub use find::find;
 pub(crate) use list::{List, of_running};
 pub use list::{Wanted, list, list_of_running};
@@ -219,6 +221,46 @@ async fn as_client<T>(
     let outcome = interruptible(command(&client)).await;
     client.stop().await;
     outcome
+}
+
+/// A failure in lines: what happened, the last lines of the process, and a remedy.
+fn failure_text(backend: &str, error: &BackendError) -> String {
+    let mut lines = vec![format!("server {backend:?} {}", error.summary())];
+    if let Some(FailureDetails {
+        stderr,
+        stdout,
+        remedy,
+        ..
+    }) = error.details()
+    {
+        lines.extend(stderr.iter().map(|line| format!("  stderr: {line}")));
+        lines.extend(
+            stdout
+                .iter()
+                .map(|line| format!("  stdout: {line}    (not a message)")),
+        );
+        lines.extend(
+            remedy
+                .iter()
+                .map(|remedy| format!("  help: {}", remedy.text)),
+        );
+    }
+    if error.sign_in().is_some() {
+        lines.push(format!(
+            "  help: `fanlight login {}` signs you in, for a gateway without `auth`",
+            plain(backend, 100)
+        ));
+    }
+    lines.join("\n")
+}
+
+/// Prints the failures of all servers that are down on standard error.
+pub fn complain(gateway: &Gateway) {
+    for (name, status) in gateway.status() {
+        if let Some(error) = &status.failure {
+            out::complain(&format!("{}\n", escaped_lines(&failure_text(&name, error))));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@
 //! Without `stateDir`, the user's state folder is used, if there is one. In that case Fanlight
 //! still starts the servers at once, and serves the stored lists only until they have started.
 
-mod definition;
 mod record;
 mod tasks;
 
@@ -20,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use definition::Definition;
 use fanlight_backend::{Backend, BackendLimits, KnownServer};
 use fanlight_config::{Config, Server, Transport};
 use fanlight_gateway::catalogue::ListKind;
@@ -28,7 +26,7 @@ use fanlight_gateway::{ByteLimits, KeptList, ListLimits, ListStore};
 use fanlight_grants::{FILE, Folder, Owner, Store, StoreError};
 use fanlight_replicas::keys;
 use parking_lot::Mutex;
-use record::{Contents, KeptNames, Unusable};
+use record::{Contents, Definition, KeptNames, Unusable};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;

@@ -1,10 +1,14 @@
 //! The records of the store: one server's lists, and the rules of names.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{Hash as _, Hasher};
 use std::time::{Duration, UNIX_EPOCH};
 
+use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use fanlight_backend::KnownServer;
+use fanlight_config::{Server, Transport};
 use fanlight_gateway::KeptList;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_grants::{Kind, Record};
@@ -14,8 +18,6 @@ use fanlight_protocol::{Revision, epoch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-
-use super::definition::Definition;
 
 /// An unused record can be removed after this time.
 const UNUSED: Duration = Duration::from_secs(90 * 86_400);
@@ -173,4 +175,40 @@ fn raw(json: &Json) -> Option<Box<RawValue>> {
 fn object(raw: &RawValue) -> Option<Json> {
     let json = Json::parse(Bytes::copy_from_slice(raw.get().as_bytes()), MAX_NESTING).ok()?;
     Some(json).filter(Json::is_object)
+}
+
+/// A digest of a server's name and definition with all values expanded. It is stored encrypted, and
+/// reveals none of the secrets among them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Definition(String);
+
+impl Definition {
+    pub(super) fn new(server: &Server) -> Self {
+        let mut transport = server.transport.clone();
+        if let Transport::Stdio { env, .. } = &mut transport {
+            // The order of variables does not matter.
+            env.sort_by(|(one, _), (other, _)| one.cmp(other));
+        }
+        let mut digest = Digest(Context::new(&SHA256));
+        (&server.name, transport, server.era).hash(&mut digest);
+        // The session policy decides which client capabilities the server sees when its lists are
+        // read.
+        (server.session, &server.inherit_env).hash(&mut digest);
+        server.sandbox.sandbox(&[]).hash(&mut digest);
+        Self(HEXLOWER.encode(digest.0.finish().as_ref()))
+    }
+}
+
+/// A digest of values, which delimit themselves. Another build of Fanlight may get another one; then
+/// lists are read again.
+struct Digest(Context);
+
+impl Hasher for Digest {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        0
+    }
 }

@@ -5,7 +5,6 @@ mod admin;
 mod approvals;
 mod change;
 pub mod columns;
-mod follow;
 mod logs;
 mod place;
 pub mod spans;

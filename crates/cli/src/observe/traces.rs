@@ -1,6 +1,6 @@
 //! `fanlight traces`: lists the latest traces of a running gateway, or shows one as a waterfall.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::time::SystemTime;
 
 use fanlight_protocol::visible::plain;
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::admin::{elements, plain_text, text};
 use super::columns::{self, Column};
-use super::follow::error;
 use super::spans::Span;
 use super::style::{Style, clock, duration};
-use super::{Admin, follow, spans, waterfall};
+use super::{Admin, spans, waterfall};
 use crate::cli::{CommonArgs, TracesArgs};
 use crate::failure::Failure;
-use crate::out::{self, say};
+use crate::judge::peer::http::EventStream;
+use crate::out::{self, complain, say};
 
 /// The least number of digits shown of an id.
 const SHORTEST: usize = 8;
@@ -28,7 +28,7 @@ pub async fn traces(args: &TracesArgs, common: &CommonArgs) -> Result<(), Failur
     let id = args.trace_id.as_deref().map(checked).transpose()?;
     let admin = Admin::find(&args.admin, common).await?;
     match id {
-        None if args.follow => follow::follow(&admin, args).await,
+        None if args.follow => follow(&admin, args).await,
         Some(id) => print_trace(&admin, id, args.json).await,
         None => list(&admin, args).await,
     }
@@ -241,6 +241,83 @@ fn size(message: &Value) -> String {
     }
 }
 
+/// How many shown traces are remembered. A trace comes again when a late span of it ends.
+const REMEMBERED: usize = 1024;
+
+/// Prints calls as they end, until Ctrl-C or the end of the gateway.
+async fn follow(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
+    let query = args.filters.query(SystemTime::now());
+    let stream = admin.events(&query).await?;
+    tokio::select! {
+        ended = print(admin, stream, args.json) => ended,
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+async fn print(admin: &Admin, mut stream: EventStream, json: bool) -> Result<(), Failure> {
+    let style = Style::for_stdout();
+    let mut shown = VecDeque::with_capacity(REMEMBERED);
+    while let Some(event) = admin.next_event(&mut stream).await? {
+        match event.name.as_ref() {
+            b"traces" => {
+                for trace in elements(&admin.json(&event.data)?, "traces") {
+                    if !is_new(trace, &mut shown) {
+                        continue;
+                    }
+                    match json {
+                        true => out::json(&trace.to_string()),
+                        false => say!("{}", line(trace, style)),
+                    }
+                }
+            }
+            b"missed" => complain("some traces are missing here: too many ended at once\n"),
+            _ => {}
+        }
+    }
+    Err(admin.ended())
+}
+
+/// Whether a trace has ended and was not shown before.
+fn is_new(trace: &Value, shown: &mut VecDeque<String>) -> bool {
+    let id = text(trace, "traceId");
+    if trace["ended"] != true || shown.iter().any(|one| one == id) {
+        return false;
+    }
+    if shown.len() >= REMEMBERED {
+        shown.pop_front();
+    }
+    shown.push_back(id.to_owned());
+    true
+}
+
+/// The line of a trace, such as "09:21:22.120Z  12.5 ms  ok  tools/call search  @library  4bf9…".
+fn line(trace: &Value, style: Style) -> String {
+    let number = |key: &str| trace[key].as_f64().unwrap_or_default();
+    let outcome = match error(trace) {
+        none if none.is_empty() => style.good("ok"),
+        error => style.bad(&error),
+    };
+    let servers = elements(trace, "backends").filter_map(Value::as_str);
+    let servers = servers.map(|name| format!("  @{}", plain(name, 60)));
+    format!(
+        "{}  {:>8}  {outcome}  {}{}  {}",
+        style.dim(&clock(number("startMs"))),
+        duration((number("durationMs") * 1e6) as u64),
+        plain_text(trace, "name", 120),
+        servers.collect::<String>(),
+        style.dim(text(trace, "traceId"))
+    )
+}
+
+/// The error, and the side that can do something about it.
+fn error(trace: &Value) -> String {
+    let error = plain_text(trace, "error", 60);
+    match text(trace, "side") {
+        "" => error,
+        side => format!("{error} ({side})"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use unicode_width::UnicodeWidthStr as _;
@@ -318,6 +395,25 @@ mod content_tests {
             "arguments: client, files  7 bytes\n{\"a\":1}\n\
              result: files  90 bytes, of which 80 are left out\n\\u001b[2J\n\
              result: client  5 bytes"
+        );
+    }
+}
+
+#[cfg(test)]
+mod follow_tests {
+    use super::*;
+
+    #[test]
+    fn ended_call_is_shown_once_on_a_safe_line() {
+        let mut trace = serde_json::json!({"traceId": "4bf9", "name": "tools/call a\u{1b}[2J", "startMs": 3_723_004.0,
+            "durationMs": 12.5, "backends": ["library"], "error": "timeout", "side": "server", "ended": false});
+        let mut shown = VecDeque::new();
+        assert!(!is_new(&trace, &mut shown));
+        trace["ended"] = true.into();
+        assert!(is_new(&trace, &mut shown) && !is_new(&trace, &mut shown));
+        assert_eq!(
+            line(&trace, Style::plain(80)),
+            "01:02:03.004Z   12.5 ms  timeout (server)  tools/call a\\u001b[2J  @library  4bf9"
         );
     }
 }

@@ -23,7 +23,7 @@ use http::HeaderValue;
 use serde_json::{Map, Value, json};
 
 use self::sign_in::SignIn;
-use super::failures;
+use super::failure_text;
 use super::list::incomplete;
 use crate::failure::Failure;
 use crate::flagged::{self, Flagged, find_flagged};
@@ -194,7 +194,7 @@ impl Checked {
                 Err(error) => {
                     down.push(problems_of(backend.name()));
                     server.needs_user = error.sign_in().is_some();
-                    checked.errors.push(failures::text(backend.name(), &error));
+                    checked.errors.push(failure_text(backend.name(), &error));
                     let said = error
                         .details()
                         .and_then(|details| details.challenge.as_deref());
