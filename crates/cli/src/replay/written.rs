@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use fanlight_canonical::comparison::Difference;
+use fanlight_credentials::escaped_html;
 use fanlight_protocol::visible::escaped;
 
 use super::report::{Case, Report};
@@ -68,16 +69,5 @@ fn junit(report: &Report<'_>) -> String {
 
 /// A text for XML. Characters that XML cannot have are escaped as everywhere.
 fn xml(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in escaped(text).chars() {
-        match character {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            other => out.push(other),
-        }
-    }
-    out
+    escaped_html(&escaped(text)).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }

@@ -1,5 +1,8 @@
 //! HTML in which a server's text never becomes markup.
 
+use fanlight_credentials::escaped_html;
+use fanlight_protocol::visible::escaped_lines;
+
 /// Builds HTML. Only literals of this program can be markup, and every other text is escaped.
 #[derive(Default)]
 pub(super) struct Markup(String);
@@ -13,18 +16,9 @@ impl Markup {
 
     /// Adds text, with invisible characters escaped.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
-        for character in fanlight_protocol::visible::escaped_lines(text).chars() {
-            match character {
-                '&' => self.0.push_str("&amp;"),
-                '<' => self.0.push_str("&lt;"),
-                '>' => self.0.push_str("&gt;"),
-                '"' => self.0.push_str("&quot;"),
-                '\'' => self.0.push_str("&#39;"),
-                // Escape sequences for terminal colours survive that, but mean nothing here.
-                '\u{1b}' => self.0.push_str("\\u001b"),
-                other => self.0.push(other),
-            }
-        }
+        // Escape sequences for terminal colours survive the first step, but mean nothing here.
+        let visible = escaped_lines(text).replace('\u{1b}', "\\u001b");
+        self.0 += &escaped_html(&visible);
         self
     }
 
