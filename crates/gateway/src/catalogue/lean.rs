@@ -309,6 +309,17 @@ impl ListView {
         }
     }
 
+    /// Waits until the index for searches is made.
+    pub(crate) async fn make_index(&self) {
+        Arc::clone(self.whole()).make_index().await;
+    }
+
+    /// Whether the index for searches is made.
+    #[cfg(test)]
+    pub(crate) fn has_index(&self) -> bool {
+        self.whole().search.get().is_some()
+    }
+
     /// The best `most` tools for `query`, with the reasons; for operators.
     pub fn find_tools(&self, query: &str, most: usize) -> Vec<FoundTool> {
         let (index, scope) = self.searched();

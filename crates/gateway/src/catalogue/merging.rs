@@ -136,7 +136,7 @@ impl Snapshot {
                 backend,
                 entries: start..snapshot.entries.len(),
                 contribution,
-                words: OnceLock::new(),
+                words: Arc::default(),
             });
         }
         let collisions = view::collisions_json(Some(kind), &snapshot.collisions);

@@ -44,6 +44,7 @@ pub(crate) use fanlight_protocol::subscription::Change;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 pub use crate::search::WordMatch;
 pub(crate) use describe::{as_shown, describe_all, describe_only};
@@ -100,6 +101,8 @@ struct State {
     merged: Option<Basis>,
     /// Newest first, all of one topology.
     snapshots: VecDeque<Arc<Snapshot>>,
+    /// Makes the index of the newest list of tools, if an endpoint has lean lists.
+    indexing: Option<AbortOnDropHandle<Option<()>>>,
     last_read: Option<Instant>,
     /// The newest snapshot is not trusted until all parts have been read again.
     suspect: bool,

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Endpoint;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::merging::ReadPart;
 use super::part::Part;
 use super::snapshot::Snapshot;
 use super::view::ListView;
-use super::{Catalogue, State};
+use super::{Catalogue, ListKind, State};
 use crate::topology::{BackendId, ByteLimits, Reader, Topology, View, settle_time};
 
 /// Earlier states of a merged list that are kept for clients that are still paging through them.
@@ -215,6 +216,11 @@ impl Catalogue {
         // own list is never logged.
         if is_news && reader.is_none() {
             snapshot.log_findings(previous.as_deref());
+            if self.kind == ListKind::Tools && topology.endpoints.has_lean_lists() {
+                let making = self.background.spawn(Arc::clone(&snapshot).make_index());
+                // An older list that still waits for its turn gets no index.
+                self.with_state(|state| state.indexing = Some(AbortOnDropHandle::new(making)));
+            }
         }
         if !changed.is_empty() {
             let change = self.kind.change();

@@ -8,6 +8,8 @@ use fanlight_canonical::Rewritten;
 use fanlight_protocol::json::{Json, Unreadable};
 use fanlight_protocol::visible::escaped;
 use foldhash::fast::RandomState;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::ListKind;
@@ -64,7 +66,7 @@ pub(crate) struct Snapshot {
     pub(super) views: Box<[OnceLock<Arc<Shown>>]>,
     /// The part that clients are shown under a policy, by their rights.
     pub(super) shown_by_rights: ShownByRights,
-    /// The index of the tools, once a client has searched.
+    /// The index of the tools, once it is made.
     pub(super) search: OnceLock<SearchIndex>,
     /// The endpoints whose rules `views` follows.
     pub(super) endpoints: Option<Arc<Endpoints>>,
@@ -77,8 +79,8 @@ pub(super) struct Part {
     /// The range of its entries.
     pub(super) entries: Range<usize>,
     pub(super) contribution: Contribution,
-    /// The words of its tools, once a client has searched.
-    pub(super) words: OnceLock<Arc<ToolWords>>,
+    /// The words of its tools, once the index is made.
+    pub(super) words: Arc<OnceLock<Arc<ToolWords>>>,
 }
 
 /// One entry of a merged list.
@@ -107,6 +109,20 @@ impl Snapshot {
     /// authentication.
     pub(crate) fn may_be_seen_by(&self, reader: Option<&Reader>) -> bool {
         !self.is_private || self.reader.as_ref() == reader
+    }
+
+    /// Makes the index for searches, if there is none, on a thread of its own. One is made at a time.
+    pub(super) async fn make_index(self: Arc<Self>) {
+        static TURN: Mutex<()> = Mutex::const_new(());
+        if self.search.get().is_none() {
+            let turn = TURN.lock().await;
+            let making = spawn_blocking(move || {
+                self.search_index();
+                drop(turn);
+            });
+            // It fails only if the process is ending.
+            let _ = making.await;
+        }
     }
 
     /// The index of its tools for searches.

@@ -71,6 +71,7 @@ impl Gateway {
             OwnCall::Read(read) => self.answer_read(operation, read).await,
             OwnCall::Answer(response) => response.clone(),
             OwnCall::Find(list, arguments) => {
+                list.make_index().await;
                 let lean = operation
                     .view
                     .lean_rules()

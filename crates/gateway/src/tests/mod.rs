@@ -7,6 +7,7 @@ mod endpoints;
 mod extensions;
 mod fake;
 mod freshness;
+mod lean;
 mod listening;
 mod policy;
 mod principals;

@@ -152,6 +152,11 @@ impl Endpoints {
         self.all.get(position)
     }
 
+    /// Whether any endpoint has lean lists.
+    pub(crate) fn has_lean_lists(&self) -> bool {
+        self.all.iter().any(|rules| rules.lean.is_some())
+    }
+
     /// The number of elements, including the one that shows nothing.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
