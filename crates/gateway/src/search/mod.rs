@@ -42,6 +42,8 @@ const MISSPELT: f32 = 0.6;
 const OF_SERVER: f32 = 0.15;
 /// The most characters and words of a query that count.
 const QUERY: (usize, usize) = (2000, 64);
+/// The least bytes of a half of a word.
+const HALF: usize = 3;
 /// The most terms that stand for one word of a query.
 const VARIANTS: usize = 48;
 
@@ -216,10 +218,26 @@ impl SearchIndex {
             let word = stem(word);
             if is_new(&all, &word) {
                 let terms = self.variants(scope, &word);
+                if terms.is_empty() {
+                    all.extend(self.halves(scope, &word).into_iter().flatten());
+                }
                 all.push(Wanted { word, terms });
             }
         });
         all
+    }
+
+    /// The two words that a stem is made of, if `scope` has both: "sitemap" also means "site map".
+    fn halves(&self, scope: &SearchScope, word: &str) -> Option<[Wanted<'_>; 2]> {
+        let half = |word: &str| {
+            let word = stem(word);
+            let terms = vec![(self.term(scope, &word)?, 1.0)];
+            Some(Wanted { word, terms })
+        };
+        (HALF..=word.len().saturating_sub(HALF)).find_map(|at| {
+            let (one, other) = word.split_at_checked(at)?;
+            Some([half(one)?, half(other)?])
+        })
     }
 
     /// The term with this stem, if a tool of `scope` has it.
@@ -343,10 +361,11 @@ mod tests {
             ("erase a document", 1),
             ("the site map", 2),
             ("domian", 3),
+            ("sitepages", 2),
         ] {
             assert_eq!(first(&index, &scope, query), Some(expected), "{query}");
         }
-        assert_eq!(index.search(&scope, "the and of"), []);
+        assert_eq!(index.search(&scope, "the and of sitezebra"), []);
         let why = index.explain(&scope, "erase", 1);
         assert_eq!((&*why[0].word, &*why[0].term), ("eras", "delet"));
     }
