@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::run_in;
 use crate::harness::TempFile;
@@ -32,6 +32,24 @@ async fn folder() -> (TempFile, Backend, Backend) {
     )
     .unwrap();
     (folder, shop, other)
+}
+
+#[tokio::test]
+async fn check_gives_the_cost_of_each_definition() {
+    let (folder, _shop, _other) = folder().await;
+    let ran = run_in(folder.path(), &["check", "--json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    for (at, name) in ["shop__flaky", "other__steady"].into_iter().enumerate() {
+        let server = &report["servers"][at];
+        let bytes = server["toolBytes"].as_u64().unwrap();
+        let tokens = &server["estimatedTokens"];
+        let tool = json!({ "name": name, "bytes": bytes, "estimatedTokens": tokens });
+        assert_eq!(server["tools"], json!([tool]));
+        assert!(bytes > name.len() as u64);
+    }
+    let ran = run_in(folder.path(), &["check"]).await;
+    let largest = "largest definitions: other__steady (";
+    assert!(ran.out.contains(largest), "{}", ran.text());
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use fanlight_canonical::{
     BackendClient, CallContext, Caller, Endpoint, Outcome, Principal, SessionKey,
 };
-use fanlight_config::{Config, Loaded, Severity};
+use fanlight_config::{Config, Loaded};
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_gateway::{BackendId, Gateway};
 use fanlight_grants::oauth::Challenge;
@@ -40,6 +40,9 @@ use crate::users::Users;
 /// The least width of the column of eras: one era with its revision.
 const ERA: usize = "modern 2026-07-28".len();
 
+/// The number of tools whose definitions the text tells the size of.
+const LARGEST: usize = 5;
+
 /// Prints what the configuration says by itself.
 pub fn introduce(loaded: &Loaded) {
     let config = &loaded.config;
@@ -65,6 +68,7 @@ pub fn introduce(loaded: &Loaded) {
 }
 
 /// The findings about a configuration.
+#[derive(Default)]
 pub struct Checked {
     servers: Vec<Server>,
     /// The counted kinds of lists.
@@ -88,7 +92,9 @@ struct Server {
     version_of: Option<String>,
     /// The lengths of the counted lists, if clients see them; `None` if the server cannot be used.
     counts: Option<Vec<usize>>,
-    /// The size of the definitions of its tools in bytes, if clients see them.
+    /// The cost of its tools' definitions, if clients see them, and the name of each.
+    tools: Vec<(usize, String)>,
+    /// The bytes of all these definitions.
     tool_bytes: usize,
     /// The server's name, version and capabilities.
     summary: Option<String>,
@@ -113,20 +119,6 @@ fn changed_names(loaded: &Loaded, known: &KnownLists) -> ChangedNames {
 }
 
 impl Checked {
-    /// Empty findings about these kinds of lists.
-    fn new(counted: Vec<ListKind>) -> Self {
-        let (servers, renamed) = (Vec::new(), ChangedNames::default());
-        let (errors, warnings, intended) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            servers,
-            counted,
-            errors,
-            warnings,
-            intended,
-            renamed,
-        }
-    }
-
     /// Reads the lists of every server behind this gateway.
     pub async fn inspect(
         gateway: &Gateway,
@@ -139,6 +131,7 @@ impl Checked {
         for kind in ListKind::ALL {
             lists.push(gateway.catalogue(kind, &Endpoint::Everything).await);
         }
+        let tools = lists.first();
         // Few servers have skills.
         let is_counted =
             |(kind, list): &(ListKind, &ListView)| *kind != ListKind::Skills || !list.is_empty();
@@ -147,7 +140,10 @@ impl Checked {
             .zip(&lists)
             .filter(is_counted)
             .unzip();
-        let mut checked = Self::new(kinds);
+        let mut checked = Self {
+            counted: kinds,
+            ..Self::default()
+        };
         let mut down = Vec::new();
         for (id, backend) in backends {
             let status = backend.status();
@@ -179,12 +175,15 @@ impl Checked {
                         counted
                             .iter()
                             .filter(|_| is_shown)
-                            .map(|list| count(list, id))
+                            .map(|list| list.entries().filter(|entry| entry.backend == id).count())
                             .collect(),
                     );
-                    let tools = lists.first().into_iter().flat_map(|list| list.entries());
+                    let tools = tools.iter().flat_map(|list| list.entries());
                     let of_server = tools.filter(|entry| entry.backend == id && is_shown);
-                    server.tool_bytes = of_server.map(|entry| entry.visible.bytes().len()).sum();
+                    let sizes = of_server
+                        .filter_map(|entry| Some((entry.visible.bytes().len(), entry.name()?)));
+                    server.tools = sizes.collect();
+                    server.tool_bytes = server.tools.iter().map(|(bytes, _)| bytes).sum();
                     server.summary = Some(summary(&description));
                     server.session = match status.era == Some(Era::Modern) {
                         true => authentication::about_processes(config, backend.name()),
@@ -224,10 +223,6 @@ impl Checked {
         }
         checked.intended.extend(users.key());
         checked.warnings.extend(names::unknown_arguments(&lists));
-        let tools = ListKind::ALL
-            .iter()
-            .position(|kind| *kind == ListKind::Tools);
-        let tools = tools.and_then(|at| lists.get(at));
         checked.warnings.extend(
             tools
                 .iter()
@@ -301,7 +296,8 @@ impl Checked {
 
     fn print(&self) {
         say!("{}", self.table(Style::for_stdout().table_width()));
-        let lines: Vec<String> = self.servers.iter().flat_map(Server::lines).collect();
+        let lines = self.servers.iter().flat_map(Server::lines);
+        let lines: Vec<String> = lines.chain(self.largest_definitions()).collect();
         if !lines.is_empty() {
             say!("\n{}", lines.join("\n"));
         }
@@ -317,6 +313,23 @@ impl Checked {
             .lines()
             .iter()
             .for_each(|line| say!("changed since the last run: {line}"));
+    }
+
+    /// A line with the largest definitions of tools.
+    fn largest_definitions(&self) -> Option<String> {
+        let mut tools: Vec<_> = self
+            .servers
+            .iter()
+            .flat_map(|server| &server.tools)
+            .collect();
+        tools.sort_unstable();
+        let shown = tools.iter().rev().take(LARGEST).map(|(bytes, name)| {
+            let name = plain(name, 300);
+            let tokens = estimated_tokens(*bytes);
+            format!("{name} ({bytes} bytes, about {tokens} tokens)")
+        });
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        (!shown.is_empty()).then(|| format!("largest definitions: {shown}"))
     }
 
     /// A table with a row for each server, within this many columns if possible.
@@ -345,6 +358,7 @@ impl Checked {
     }
 
     fn to_json(&self, loaded: &Loaded) -> Value {
+        let tool_json = |(bytes, name): &(usize, String)| json!({ "name": name, "bytes": bytes, "estimatedTokens": estimated_tokens(*bytes) });
         let servers = self.servers.iter().map(|server| {
             let counts = server.counts.as_ref().map(|counts| {
                 let members = self.counted.iter().zip(counts);
@@ -360,26 +374,20 @@ impl Checked {
                 "counts": counts,
                 "toolBytes": server.tool_bytes,
                 "estimatedTokens": estimated_tokens(server.tool_bytes),
+                "tools": server.tools.iter().map(tool_json).collect::<Vec<_>>(),
                 "summary": server.summary,
                 "session": server.session,
                 "versionOf": server.version_of,
                 "signIn": server.sign_in.as_ref().map(SignIn::to_json),
             })
         });
-        let problem = |severity: Severity| {
-            let word = if severity == Severity::Error {
-                "error"
-            } else {
-                "warning"
-            };
-            move |message: &String| json!({ "severity": word, "message": message })
-        };
-        let errors = self.errors.iter().map(problem(Severity::Error));
+        let problem = |severity: &'static str| move |message: &String| json!({ "severity": severity, "message": message });
+        let errors = self.errors.iter().map(problem("error"));
         json!({
             "configuration": loaded.path.display().to_string(),
             "good": self.errors.is_empty(),
             "servers": servers.collect::<Vec<_>>(),
-            "problems": errors.chain(self.warnings.iter().map(problem(Severity::Warning))).collect::<Vec<_>>(),
+            "problems": errors.chain(self.warnings.iter().map(problem("warning"))).collect::<Vec<_>>(),
             "asConfigured": self.intended,
             "renamed": self.renamed,
             "authentication": authentication::describe(&loaded.config),
@@ -440,12 +448,6 @@ async fn legacy_revision(backend: &dyn BackendClient) -> Option<String> {
     Some(plain(&revision.as_str()?, 40))
 }
 
-fn count(list: &ListView, backend: BackendId) -> usize {
-    list.entries()
-        .filter(|entry| entry.backend == backend)
-        .count()
-}
-
 /// A line about a server: name, version and capabilities.
 fn summary(description: &ServerDescription) -> String {
     let info = description.server_info();
@@ -503,7 +505,8 @@ mod tests {
         ];
         let checked = Checked {
             servers,
-            ..Checked::new(kinds.to_vec())
+            counted: kinds.to_vec(),
+            ..Checked::default()
         };
         for width in [60, 72, 80, 120, 400] {
             let table = checked.table(width);
