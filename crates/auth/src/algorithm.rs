@@ -26,7 +26,7 @@ impl KeyType {
 }
 
 /// The library's name for an algorithm.
-pub(crate) fn of_library(algorithm: Algorithm) -> library::Algorithm {
+pub(crate) fn library_algorithm(algorithm: Algorithm) -> library::Algorithm {
     match algorithm {
         Algorithm::Rs256 => library::Algorithm::RS256,
         Algorithm::Rs384 => library::Algorithm::RS384,

@@ -208,7 +208,7 @@ fanlight_protocol::named! {
 
 impl BackendError {
     /// The failure for an HTTP status. `pause` is the pause that the server asks for.
-    pub fn of_status(status: u16, pause: Option<Duration>) -> Self {
+    pub fn from_status(status: u16, pause: Option<Duration>) -> Self {
         pause.map_or(Self::Status { status }, |pause| Self::Overloaded {
             status,
             pause,
@@ -484,7 +484,7 @@ mod tests {
             BackendError::Exited { status: None },
             BackendError::ClosedEarly,
             BackendError::Malformed { reason: "r".into() },
-            BackendError::of_status(503, Some(Duration::from_secs(7))),
+            BackendError::from_status(503, Some(Duration::from_secs(7))),
         ] {
             assert!(error.may_have_run());
             let connecting = error.clone().while_connecting();
@@ -518,11 +518,14 @@ mod tests {
     #[test]
     fn details_keep_the_remedy_that_was_found_first() {
         let error = BackendError::Unreachable { reason: "r".into() }
-            .with_details(FailureDetails::of_remedy(RemedyKind::Program, "install it"))
+            .with_details(FailureDetails::from_remedy(
+                RemedyKind::Program,
+                "install it",
+            ))
             .with_details(FailureDetails {
                 stderr: vec!["a".into(), "b".into()],
                 stdout: vec!["c".into()],
-                ..FailureDetails::of_remedy(RemedyKind::Time, "wait")
+                ..FailureDetails::from_remedy(RemedyKind::Time, "wait")
             });
         assert_eq!(error.summary(), "cannot be reached: r");
         let text = "cannot be reached: r; it wrote last: a | b; it wrote to standard output, which is for messages \
@@ -569,7 +572,7 @@ mod tests {
                 ..FailureDetails::default()
             }),
             BackendError::Unauthorized { status: 401 }
-                .with_details(FailureDetails::of_remedy(RemedyKind::Credentials, said)),
+                .with_details(FailureDetails::from_remedy(RemedyKind::Credentials, said)),
             BackendError::Starting {
                 elapsed: Duration::ZERO,
                 last_line: Some(said.into()),

@@ -47,7 +47,7 @@ pub enum RemedyKind {
 
 impl FailureDetails {
     /// Details with only a remedy.
-    pub fn of_remedy(kind: RemedyKind, text: impl Into<Arc<str>>) -> Self {
+    pub fn from_remedy(kind: RemedyKind, text: impl Into<Arc<str>>) -> Self {
         Self {
             remedy: Some(Remedy {
                 kind,

@@ -64,7 +64,7 @@ impl Interest {
     }
 
     /// The interest that a server's filter of `subscriptions/listen` expresses.
-    pub fn of_filter(filter: &Json) -> Self {
+    pub fn from_filter(filter: &Json) -> Self {
         Self {
             lists: subscription::lists_of(filter),
             uris: subscription::texts_of(filter, subscription::URIS),

@@ -143,7 +143,7 @@ impl PolicyKind {
     ];
 
     /// The kind of a URI in a request: a template if it has a variable.
-    pub fn of_uri(uri: &str) -> Self {
+    pub fn from_uri(uri: &str) -> Self {
         if uri.contains('{') {
             Self::Template
         } else {
@@ -181,7 +181,7 @@ pub struct PolicyItem<'a> {
 
 impl<'a> PolicyItem<'a> {
     /// A server as an item.
-    pub fn of_server(server: &'a str) -> Self {
+    pub fn from_server(server: &'a str) -> Self {
         Self {
             kind: PolicyKind::Server,
             server,

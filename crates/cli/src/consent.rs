@@ -50,7 +50,7 @@ fn is_process(server: &Server) -> bool {
 fn as_written(loaded: &Loaded) -> Option<Loaded> {
     let environment = Environment {
         secret: &|_| Ok("${secret}".to_owned()),
-        ..Environment::of_variables(&|name| Some(format!("${{{name}}}")))
+        ..Environment::from_variables(&|name| Some(format!("${{{name}}}")))
     };
     load_usable(std::slice::from_ref(&loaded.path), environment).ok()
 }

@@ -95,7 +95,7 @@ async fn signed_in(target: &Transport, args: &CheckArgs) -> (Transport, Option<S
     {
         return (target.clone(), None);
     }
-    match sign_in_at(url, ANSWER, Browser::of_terminal(args.no_browser)).await {
+    match sign_in_at(url, ANSWER, Browser::from_terminal(args.no_browser)).await {
         Ok((Some(token), _)) => {
             let (url, mut headers) = (url.clone(), headers.clone());
             let shown = Secret::new(format!("Bearer {token}"));

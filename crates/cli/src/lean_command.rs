@@ -12,7 +12,7 @@ use crate::cli::{CommonArgs, LeanSuggestArgs};
 use crate::configuration;
 use crate::endpoints::find;
 use crate::failure::Failure;
-use crate::inspect::{List, of_running};
+use crate::inspect::{List, fetch_list};
 use crate::observe::Admin;
 use crate::out::{self, say};
 
@@ -24,7 +24,7 @@ pub async fn suggest_for_running(
     let Some(admin) = Admin::for_command(&args.admin, common).await? else {
         return Ok(false);
     };
-    let tools = of_running(&admin, ListKind::Tools, Some(&args.endpoint)).await?;
+    let tools = fetch_list(&admin, ListKind::Tools, Some(&args.endpoint)).await?;
     print(args, common, &tools).map(|()| true)
 }
 

@@ -88,7 +88,7 @@ pub fn approval(config: &Config, server: &Server) -> Option<ApprovalSettings> {
     }
     // If a pattern can be read in two ways, both readings need approval.
     let without = ItemFilter::new(&servers_of_rules(config), ItemKind::Names, None, tools)
-        .of_server(&server.name);
+        .limit_to_server(&server.name);
     let rule = ApprovalRule {
         by: match by {
             ApproverChoice::Operator => ApprovedBy::Approver,
@@ -115,7 +115,7 @@ pub fn filter(config: &Config, server: &Server) -> Option<ItemFilter> {
             deny,
         )
     };
-    is_any.then(|| all().of_server(&server.name))
+    is_any.then(|| all().limit_to_server(&server.name))
 }
 
 fn definition(members: &ToolOverride) -> Vec<(DefinitionMember, Option<Json>)> {

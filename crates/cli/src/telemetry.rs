@@ -66,7 +66,7 @@ fn waterfall(trace: &str) -> String {
 
 /// The destination of log records.
 pub fn log_target(config: &Config) -> Result<Option<OtlpTarget>, Failure> {
-    OtlpTarget::of_logs(collector(config), variable).map_err(Failure::usage)
+    OtlpTarget::read_logs(collector(config), variable).map_err(Failure::usage)
 }
 
 fn collector(config: &Config) -> Collector<'_> {

@@ -153,7 +153,7 @@ impl Rule<'_> {
 fn all<'a>(config: &'a Config, servers: &Arc<Servers>) -> Vec<Rule<'a>> {
     let mut rules = Vec::new();
     for server in &config.servers {
-        of_server(server, servers, &mut rules);
+        add_server_rules(server, servers, &mut rules);
     }
     for (path, endpoint) in &config.endpoints {
         let among = endpoint.servers.as_deref();
@@ -196,7 +196,7 @@ fn all<'a>(config: &'a Config, servers: &Arc<Servers>) -> Vec<Rule<'a>> {
     rules
 }
 
-fn of_server<'a>(server: &'a Server, servers: &Arc<Servers>, rules: &mut Vec<Rule<'a>>) {
+fn add_server_rules<'a>(server: &'a Server, servers: &Arc<Servers>, rules: &mut Vec<Rule<'a>>) {
     let among = Some(std::slice::from_ref(&server.name));
     let EntryFilter { allow, deny } = &server.tools;
     let place = |option: &str| format!("mcpServers.{}.{option}", server.name);
@@ -234,7 +234,7 @@ fn of_server<'a>(server: &'a Server, servers: &Arc<Servers>, rules: &mut Vec<Rul
         .iter()
         .for_each(|name| named("approval.tools", Subject::Tools, name));
     for rule in rules.iter_mut().skip(first) {
-        rule.pattern = rule.pattern.clone().of_server(&server.name);
+        rule.pattern = rule.pattern.clone().limit_to_server(&server.name);
     }
 }
 

@@ -1031,7 +1031,7 @@ impl SignInRules for PolicyOfSigningIn {
         });
         clients.any(|client| {
             let rights = policies.rights_of(&client);
-            let item = PolicyItem::of_server(server);
+            let item = PolicyItem::from_server(server);
             let verdict =
                 rights.and_then(|rights| rights.decide(PolicyAction::SignIn, &item, None).ok());
             verdict.is_some_and(|verdict| verdict.outcome == PolicyOutcome::Allowed)

@@ -14,7 +14,7 @@ pub(crate) type Pairs = Vec<(String, Secret)>;
 pub(crate) fn read(path: &Path) -> Result<(Pairs, Option<u64>), ConfigErrors> {
     let (text, mark) = text_file::read(path, MAX_FILE_SIZE)?;
     if text.len() > MAX_FILE_SIZE {
-        return Err(ConfigErrors::of_file(
+        return Err(ConfigErrors::from_file(
             path,
             "the file is too large".to_owned(),
             "is this the right file?",
@@ -22,7 +22,7 @@ pub(crate) fn read(path: &Path) -> Result<(Pairs, Option<u64>), ConfigErrors> {
     }
     let pairs = parse(&text).map_err(|line| {
         let message = format!("line {line} is no variable");
-        ConfigErrors::of_file(
+        ConfigErrors::from_file(
             path,
             message,
             "write `NAME=value`, a variable a line; `#` begins a comment",

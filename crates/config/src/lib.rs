@@ -147,7 +147,7 @@ pub fn parse(
     origin: &Path,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Loaded, ConfigErrors> {
-    let environment = Environment::of_variables(env);
+    let environment = Environment::from_variables(env);
     files::parse_first(
         text,
         origin,

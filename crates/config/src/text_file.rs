@@ -42,7 +42,7 @@ pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), Co
             }
             _ => "check the name and the permissions of the file",
         };
-        ConfigErrors::of_file(path, format!("cannot read the file: {error}"), help)
+        ConfigErrors::from_file(path, format!("cannot read the file: {error}"), help)
     })?;
     let mark = hash(&bytes);
     let text = String::from_utf8(bytes).map_err(|error| {
@@ -54,7 +54,7 @@ pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), Co
             .filter(|byte| **byte == b'\n')
             .count();
         let message = format!("the file is not UTF-8 text: see line {line}");
-        ConfigErrors::of_file(path, message, "save it as UTF-8")
+        ConfigErrors::from_file(path, message, "save it as UTF-8")
     })?;
     Ok((text, Some(mark)))
 }

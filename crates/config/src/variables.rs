@@ -24,7 +24,7 @@ pub struct Environment<'a> {
 impl<'a> Environment<'a> {
     /// An environment with variables only: nobody is asked, and secrets outside of files are not
     /// read.
-    pub fn of_variables(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
+    pub fn from_variables(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self {
             variable,
             ask: &|_| None,
@@ -37,7 +37,7 @@ impl<'a> Environment<'a> {
     pub fn with_unread_secrets(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self {
             secret: &|_| Ok("unread".to_owned()),
-            ..Self::of_variables(variable)
+            ..Self::from_variables(variable)
         }
     }
 }

@@ -50,7 +50,7 @@ impl LogLimit {
 
     /// The same limit, with a number of lines for all parties together.
     #[must_use]
-    pub fn of_all(self, of_all: u32) -> Self {
+    pub fn with_total(self, of_all: u32) -> Self {
         Self { of_all, ..self }
     }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn parties_without_number_share_one_budget_that_no_one_of_them_uses_up() {
-        let limit = LogLimit::new(2, TIME).of_all(4);
+        let limit = LogLimit::new(2, TIME).with_total(4);
         assert_eq!((0..9).filter_map(|_| limit.admit("bad")).count(), 2);
         assert_eq!((0..9).filter_map(|party| limit.admit(party)).count(), 2);
         tokio::time::advance(TIME).await;

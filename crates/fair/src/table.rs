@@ -66,7 +66,7 @@ impl Rule {
 
     /// Restricts the rule to shares other than the newcomer's.
     #[must_use]
-    pub const fn of_others(self) -> Self {
+    pub const fn restrict_to_others(self) -> Self {
         Self { own: false, ..self }
     }
 }
@@ -294,7 +294,7 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
 
     /// Up to `most` entries with the lowest ranks in the largest share; in the newcomer's if that
     /// is as large. Another share keeps as many as the newcomer's has.
-    pub fn of_largest<R: Ord>(
+    pub fn find_in_largest<R: Ord>(
         &self,
         most: usize,
         rank: impl Fn(Candidate<'_, S, K, V>) -> Option<R>,

@@ -130,7 +130,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             return in_runtime(inspect::list_at(
                 url,
                 &wanted,
-                Browser::of_terminal(*no_browser),
+                Browser::from_terminal(*no_browser),
             ));
         }
         Some(Command::Call(CallCommand {
@@ -142,7 +142,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             return in_runtime(inspect::call_at(
                 url,
                 call,
-                Browser::of_terminal(*no_browser),
+                Browser::from_terminal(*no_browser),
             ));
         }
         Some(Command::Login(LoginArgs {

@@ -27,7 +27,7 @@ mod validity;
 
 pub use channel::stdio::{serve_stdio, serve_stdio_observed};
 pub use eras::description::{discover_result, initialize_result};
-pub use eras::fault::of_message as message_fault;
+pub use eras::fault::message_error as message_fault;
 pub use error::FrontendError;
 pub use fanlight_http::{
     ClientCa, Guard, HttpVersions, ListenAddress, ListeningSocket, LiveGuard, LiveTls, Origins,

@@ -124,7 +124,7 @@ impl Directory {
         let (listening, is_whole) = match only {
             Some(only) => {
                 if Tasks::guard(&listen.context, &Method::Listen, only) {
-                    listen = tasks.of_client(view, listen).await;
+                    listen = tasks.keep_own_tasks(view, listen).await;
                 }
                 // Kept results of resources that have changed are dropped.
                 listen.messages =

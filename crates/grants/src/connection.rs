@@ -86,7 +86,7 @@ impl UserConnection {
     }
 
     /// The connection of a user who has signed in.
-    pub fn of_grant(server: &str, grant: &Grant) -> Self {
+    pub fn from_grant(server: &str, grant: &Grant) -> Self {
         Self {
             server: server.to_owned(),
             wants_key: false,
@@ -100,7 +100,7 @@ impl UserConnection {
     }
 
     /// The connection to a server with keys; the user may have deposited one.
-    pub fn of_key(server: &str, key: Option<&UserKey>) -> Self {
+    pub fn from_key(server: &str, key: Option<&UserKey>) -> Self {
         Self {
             wants_key: true,
             since: key.map(|key| seconds(key.since)),
@@ -147,11 +147,11 @@ async fn opened_connections(
     let (granted, unknown_grants) = store.read_all::<Grant>().await?;
     let (deposited, unknown_keys) = store.read_all::<UserKey>().await?;
     let granted = granted.into_iter().map(|Exported { owner, record }| {
-        let connection = UserConnection::of_grant(owner.server(), &record);
+        let connection = UserConnection::from_grant(owner.server(), &record);
         (owner, connection)
     });
     let deposited = deposited.into_iter().map(|Exported { owner, record }| {
-        let connection = UserConnection::of_key(owner.server(), Some(&record));
+        let connection = UserConnection::from_key(owner.server(), Some(&record));
         (owner, connection)
     });
     Ok((
@@ -268,7 +268,7 @@ pub async fn connections(
             let is_outdated = key.is_some_and(|key| key.origin != server.origin());
             return Some(UserConnection {
                 is_outdated,
-                ..UserConnection::of_key(&name, key)
+                ..UserConnection::from_key(&name, key)
             });
         }
         let kept = grants.record_owner(&owner);
@@ -280,7 +280,7 @@ pub async fn connections(
             .is_none_or(|server| !server.is_meant_by(grant));
         Some(UserConnection {
             is_outdated,
-            ..UserConnection::of_grant(&name, grant)
+            ..UserConnection::from_grant(&name, grant)
         })
     };
     Ok(grants.servers().into_iter().filter_map(of).collect())

@@ -171,16 +171,16 @@ impl Grants {
 
     /// A user's credentials for a server; `None` if the server's users need none.
     pub fn user_access(&self, principal: &[u8], server: &str) -> Option<UserAccess> {
-        self.of_any(principal, server, |_| true)
+        self.find_access(principal, server, |_| true)
     }
 
     /// [`Self::user_access`], if the server still has this URL. Credentials for one place are never used at
     /// another.
     pub fn user_access_at(&self, principal: &[u8], server: &str, url: &Url) -> Option<UserAccess> {
-        self.of_any(principal, server, |settings| settings.url == *url)
+        self.find_access(principal, server, |settings| settings.url == *url)
     }
 
-    fn of_any(
+    fn find_access(
         &self,
         principal: &[u8],
         server: &str,
@@ -247,8 +247,10 @@ impl Grants {
             issuer,
             looked,
         });
-        let machine =
-            MachineAccess::of_user(settings.as_ref().clone(), Arc::<UserSubject>::clone(&user));
+        let machine = MachineAccess::new_for_user(
+            settings.as_ref().clone(),
+            Arc::<UserSubject>::clone(&user),
+        );
         let access = ExchangedAccess { machine, user };
         tables.exchanged.insert(owner, access.clone());
         Some(access)

@@ -90,7 +90,7 @@ impl OperatorSignIn {
         let discovered = discovered.map_err(|error| SignInError::Failed {
             reason: error.to_string(),
         })?;
-        Offer::of_identity(provider, discovered, false)
+        Offer::from_discovered(provider, discovered, false)
     }
 
     async fn start(&self, issuer: &str, redirect_uri: &str) -> Result<Begun, SignInError> {

@@ -162,6 +162,6 @@ pub(crate) async fn registered(
     provider: &Provider,
     redirect_uri: &Url,
 ) -> Result<ClientRegistration, OAuthError> {
-    let metadata = ClientMetadata::of_code_client(CLIENT_NAME, redirect_uri);
+    let metadata = ClientMetadata::new_code_client(CLIENT_NAME, redirect_uri);
     register(&server.requests, provider, &metadata).await
 }

@@ -132,12 +132,12 @@ impl Offer {
             .ok_or(SignInError::NoServer)?;
         let discovered = grants.discover(&server, &Wanted::default()).await;
         let discovered = discovered.map_err(|error| SignInError::from(&error))?;
-        Self::of_identity(server, discovered, is_lasting)
+        Self::from_discovered(server, discovered, is_lasting)
     }
 
     /// The offer for a sign-in that identifies the user. `discovered` is the answer of the identity
     /// provider.
-    pub(crate) fn of_identity(
+    pub(crate) fn from_discovered(
         server: Arc<Server>,
         discovered: Discovered,
         is_lasting: bool,
@@ -305,7 +305,7 @@ impl Offer {
         if let Some(documents) = callback.documents.as_ref().filter(|_| reads_documents) {
             let document = join_path(documents, &format!("/{}.json", issuer_name(self.issuer())));
             let document = document.ok_or_else(unusable)?;
-            return Ok(ClientRegistration::of_document(provider, &document, None));
+            return Ok(ClientRegistration::from_document(provider, &document, None));
         }
         let redirect_uri = self.redirect_uri(callback)?;
         if provider.registration_endpoint.is_none() {

@@ -188,9 +188,11 @@ impl Displaced<'_> {
             &|| self.least(Rule::UNUSED, self.several, |_, usage| is_unused(usage)),
             &|| self.newest_at_work(),
             &|| {
-                self.least(Rule::UNUSED.of_others(), self.several, |_, usage| {
-                    is_idle(usage)
-                })
+                self.least(
+                    Rule::UNUSED.restrict_to_others(),
+                    self.several,
+                    |_, usage| is_idle(usage),
+                )
             },
         ];
         kinds

@@ -92,7 +92,7 @@ impl<T> WaitingConnections<T> {
         let newest = self
             .all
             .newcomer(&peer, self.limit)
-            .of_largest(1, |one| Some(Reverse(*one.key)))
+            .find_in_largest(1, |one| Some(Reverse(*one.key)))
             .pop()?;
         self.all.remove(&newest).map(|lost| lost.stream)
     }

@@ -117,7 +117,7 @@ impl OtlpTarget {
     /// # Errors
     ///
     /// If a variable is malformed.
-    pub fn of_logs(
+    pub fn read_logs(
         configured: Collector<'_>,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, SettingsError> {

@@ -45,7 +45,7 @@ impl Reads {
     }
 
     /// The reads in an expression.
-    pub(crate) fn of_expression(expression: &Expr) -> Self {
+    pub(crate) fn from_expression(expression: &Expr) -> Self {
         let mut reads = Self::default();
         reads.add(expression);
         reads
@@ -227,7 +227,7 @@ pub(crate) fn without_arguments(expression: &Arc<Expr>) -> Arc<Expr> {
             then_expr: without_arguments(then_expr),
             else_expr: without_arguments(else_expr),
         }),
-        other if Reads::of_expression(other).arguments.is_some() => Arc::new(some_condition()),
+        other if Reads::from_expression(other).arguments.is_some() => Arc::new(some_condition()),
         _ => Arc::clone(expression),
     }
 }

@@ -420,7 +420,7 @@ fn item(policy: &Template) -> Option<Box<str>> {
 
 /// The conditions whose reads `accept` permits.
 fn clauses_that(policy: &Template, accept: fn(&Reads) -> bool) -> Vec<Clause> {
-    let is_kept = |expression: &pst::Expr| accept(&Reads::of_expression(expression));
+    let is_kept = |expression: &pst::Expr| accept(&Reads::from_expression(expression));
     let kept = |clause: &Clause| match clause {
         Clause::When(expression) => {
             let parts = parts(expression).into_iter().filter(|part| is_kept(part));

@@ -1098,10 +1098,10 @@ fn signing_in_is_an_action_on_a_server() {
     let may = |name: &str, groups: &[&str], server: &str| {
         let verdict = rights(&all, name, groups).decide(
             PolicyAction::SignIn,
-            &PolicyItem::of_server(server),
+            &PolicyItem::from_server(server),
             None,
         );
-        let shown = rights(&all, name, groups).shows(&PolicyItem::of_server(server));
+        let shown = rights(&all, name, groups).shows(&PolicyItem::from_server(server));
         assert_eq!(
             verdict.as_ref().unwrap().outcome == PolicyOutcome::Allowed,
             shown,

@@ -291,7 +291,7 @@ fn is_variable(expression: &Expr) -> bool {
 }
 
 fn reads_arguments(expression: &Expr) -> bool {
-    Reads::of_expression(expression).arguments.is_some()
+    Reads::from_expression(expression).arguments.is_some()
 }
 
 pub(crate) fn binary(op: BinaryOp, left: Arc<Expr>, right: Arc<Expr>) -> Arc<Expr> {

@@ -87,7 +87,7 @@ impl KeptRecord {
                 let shown = subject.shown_name();
                 let method = subject.method();
                 let entry = match subject.request() {
-                    Some((context, params)) => self.of_request(&RecordedRequest {
+                    Some((context, params)) => self.request_entry(&RecordedRequest {
                         context,
                         method,
                         shown: None,
@@ -101,7 +101,7 @@ impl KeptRecord {
                         action: Some(method.as_str().into()),
                         server: subject.tool().map(|tool| tool.server.into()),
                         item: subject.tool().map(|tool| tool.name),
-                        ..of_identity("request", client)
+                        ..identity_entry("request", client)
                     },
                 };
                 let entry = entry.with_shown(method, shown);
@@ -119,7 +119,7 @@ impl KeptRecord {
                 id,
                 outcome,
             } => {
-                let of_client = client.map(|client| of_identity("approval", client));
+                let of_client = client.map(|client| identity_entry("approval", client));
                 Entry {
                     server: Some((*server).into()),
                     item: Some((&**name).into()),
@@ -151,7 +151,7 @@ impl KeptRecord {
                 outcome,
                 ..Entry::default()
             },
-            AuditEvent::Connection(change) => of_connection(change),
+            AuditEvent::Connection(change) => connection_entry(change),
             AuditEvent::ClientDenied {
                 denial,
                 credentials,
@@ -162,8 +162,8 @@ impl KeptRecord {
                 outcome: "refused",
                 ..Entry::default()
             },
-            AuditEvent::SignedIn { operator, .. } => of_operator(operator, "sign-in", "ok"),
-            AuditEvent::SignedOut { operator } => of_operator(operator, "sign-out", "ok"),
+            AuditEvent::SignedIn { operator, .. } => operator_entry(operator, "sign-in", "ok"),
+            AuditEvent::SignedOut { operator } => operator_entry(operator, "sign-out", "ok"),
             AuditEvent::SignInDenied { denied, .. } | AuditEvent::OperatorDenied(denied)
                 if !denied.is_attempt =>
             {
@@ -179,7 +179,7 @@ impl KeptRecord {
             },
             AuditEvent::RoleDenied { operator, path } => Entry {
                 reason: Some("role".into()),
-                ..of_operator(operator, path, "refused")
+                ..operator_entry(operator, path, "refused")
             },
             AuditEvent::Changed {
                 operator,
@@ -189,7 +189,7 @@ impl KeptRecord {
             } => Entry {
                 shown: about.map(Cow::Borrowed),
                 code: Some(i64::from(*status)),
-                ..of_operator(
+                ..operator_entry(
                     operator,
                     path,
                     if (200..300).contains(status) {
@@ -207,7 +207,7 @@ impl KeptRecord {
         &self,
         change: &ConnectionChange<'_>,
     ) -> Result<Option<Acknowledged>, NotRecorded> {
-        self.announce(|| of_connection(change))
+        self.announce(|| connection_entry(change))
     }
 
     /// Adds that a request is going to run, if that has to be on the disk before.
@@ -215,7 +215,7 @@ impl KeptRecord {
         &self,
         request: &RecordedRequest<'_>,
     ) -> Result<Option<Acknowledged>, NotRecorded> {
-        self.announce(|| self.of_request(request))
+        self.announce(|| self.request_entry(request))
     }
 
     fn announce<'a>(
@@ -241,7 +241,7 @@ impl KeptRecord {
     ) {
         let mut entry = Entry {
             duration: Some(duration),
-            ..self.of_request(request)
+            ..self.request_entry(request)
         };
         let is_denied = request
             .verdict
@@ -281,7 +281,7 @@ impl KeptRecord {
         self.ledger.add(entry);
     }
 
-    fn of_request<'a>(&self, request: &RecordedRequest<'a>) -> Entry<'a> {
+    fn request_entry<'a>(&self, request: &RecordedRequest<'a>) -> Entry<'a> {
         let RecordedRequest {
             context,
             method,
@@ -292,7 +292,7 @@ impl KeptRecord {
         } = *request;
         let caller = &context.caller;
         let mut entry = match caller.identity() {
-            Some(identity) => of_identity("request", identity),
+            Some(identity) => identity_entry("request", identity),
             None => Entry {
                 event: "request",
                 principal: principal(caller.principal()),
@@ -369,7 +369,7 @@ fn stranger(event: &AuditEvent<'_>) -> Option<Option<IpAddr>> {
     }
 }
 
-fn of_identity<'a>(event: &'static str, identity: &'a Identity) -> Entry<'a> {
+fn identity_entry<'a>(event: &'static str, identity: &'a Identity) -> Entry<'a> {
     Entry {
         event,
         principal: principal(&identity.principal),
@@ -380,7 +380,7 @@ fn of_identity<'a>(event: &'static str, identity: &'a Identity) -> Entry<'a> {
     }
 }
 
-fn of_connection<'a>(change: &ConnectionChange<'a>) -> Entry<'a> {
+fn connection_entry<'a>(change: &ConnectionChange<'a>) -> Entry<'a> {
     Entry {
         event: "connection",
         principal: change.principal.and_then(principal),
@@ -394,7 +394,7 @@ fn of_connection<'a>(change: &ConnectionChange<'a>) -> Entry<'a> {
     }
 }
 
-fn of_operator<'a>(operator: &Actor<'a>, action: &'a str, outcome: &'static str) -> Entry<'a> {
+fn operator_entry<'a>(operator: &Actor<'a>, action: &'a str, outcome: &'static str) -> Entry<'a> {
     Entry {
         event: "operator",
         principal: operator.principal.and_then(principal),

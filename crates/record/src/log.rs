@@ -96,7 +96,7 @@ pub struct Notice {
 
 impl Default for AuditLog {
     fn default() -> Self {
-        let limit = |lines| LogLimit::new(lines / PART, WINDOW).of_all(lines);
+        let limit = |lines| LogLimit::new(lines / PART, WINDOW).with_total(lines);
         Self {
             counts: Mutex::default(),
             lines: limit(LINES),

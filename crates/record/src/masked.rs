@@ -45,7 +45,7 @@ impl Masking<'_> {
                     let Some(name) = member.name(value) else {
                         continue;
                     };
-                    let of_member = self.parts_without_secrets(of_member(schemas, &name));
+                    let of_member = self.parts_without_secrets(member_schemas(schemas, &name));
                     let path = if path.is_empty() {
                         name.clone()
                     } else {
@@ -64,7 +64,7 @@ impl Masking<'_> {
                 object.finish()
             }
             Kind::Array => {
-                let of_element = self.parts_without_secrets(of_element(schemas));
+                let of_element = self.parts_without_secrets(element_schemas(schemas));
                 let mut secret_elements = secret::Elements::new(value);
                 let mut list = ArrayBuilder::default();
                 for element in value.items() {
@@ -130,7 +130,7 @@ impl Masking<'_> {
 }
 
 /// The schemas that may apply to a member.
-fn of_member(schemas: &[Json], name: &str) -> Vec<Json> {
+fn member_schemas(schemas: &[Json], name: &str) -> Vec<Json> {
     let mut all = Vec::new();
     for schema in schemas {
         all.extend(
@@ -152,7 +152,7 @@ fn of_member(schemas: &[Json], name: &str) -> Vec<Json> {
 }
 
 /// The schemas that may apply to an element of a list.
-fn of_element(schemas: &[Json]) -> Vec<Json> {
+fn element_schemas(schemas: &[Json]) -> Vec<Json> {
     let mut all = Vec::new();
     for schema in schemas {
         all.extend(schema.get("items").filter(Json::is_object));

@@ -82,14 +82,14 @@ impl ActiveSpan {
         let record = &self.record;
         if self.recorder.is_delivered {
             if !self.recorder.propagators.trace_context {
-                return Propagation::of_baggage(record.baggage.clone());
+                return Propagation::from_baggage(record.baggage.clone());
             }
-            return Propagation::of_span(&record.context, record.baggage.clone());
+            return Propagation::from_span(&record.context, record.baggage.clone());
         }
         record
             .forwarded
             .as_deref()
-            .map(Propagation::of_headers)
+            .map(Propagation::from_headers)
             .unwrap_or_default()
     }
 

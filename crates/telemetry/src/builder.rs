@@ -100,7 +100,7 @@ impl Builder {
         // Spans that nobody would get are not recorded.
         let recorder = (!pipeline.is_empty()).then(|| {
             let (sampling, propagators) = (settings.sampling, settings.propagators);
-            let most = settings.ring.map_or(MOST_CONTENT, RingLimits::of_trace);
+            let most = settings.ring.map_or(MOST_CONTENT, RingLimits::trace_bytes);
             let content = ContentRules::new(settings.content, most);
             Arc::new(Recorder {
                 pipeline,

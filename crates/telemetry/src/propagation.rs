@@ -43,7 +43,7 @@ enum Change<'a> {
 
 impl Propagation {
     /// The context of a span.
-    pub(crate) fn of_span(context: &TraceContext, baggage: Option<Arc<str>>) -> Self {
+    pub(crate) fn from_span(context: &TraceContext, baggage: Option<Arc<str>>) -> Self {
         let tracestate = context.tracestate().cloned();
         Self {
             mode: Mode::Replace,
@@ -54,7 +54,7 @@ impl Propagation {
     }
 
     /// Baggage without a trace context.
-    pub(crate) fn of_baggage(baggage: Option<Arc<str>>) -> Self {
+    pub(crate) fn from_baggage(baggage: Option<Arc<str>>) -> Self {
         let mode = if baggage.is_some() {
             Mode::IfAbsent
         } else {
@@ -68,7 +68,7 @@ impl Propagation {
     }
 
     /// The context of received headers, forwarded unchanged.
-    pub(crate) fn of_headers(header: &HeaderContext) -> Self {
+    pub(crate) fn from_headers(header: &HeaderContext) -> Self {
         Self {
             mode: Mode::IfAbsent,
             traceparent: Some(header.context.traceparent()),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     fn ours(state: Option<&str>, baggage: Option<&str>) -> Propagation {
-        Propagation::of_span(
+        Propagation::from_span(
             &TraceContext::parse(A, state).unwrap(),
             baggage.map(Arc::from),
         )
@@ -364,7 +364,7 @@ mod tests {
             context: TraceContext::parse(A, Some("v=1")).unwrap(),
             baggage: None,
         };
-        let propagation = Propagation::of_headers(&header);
+        let propagation = Propagation::from_headers(&header);
         let with = format!(r#"{{"_meta":{{"traceparent":"{B}"}}}}"#);
         assert_eq!(spliced(&propagation, &with), with);
         assert_eq!(
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn baggage_goes_out_without_a_context() {
-        let propagation = Propagation::of_baggage(Some(Arc::from("k=v")));
+        let propagation = Propagation::from_baggage(Some(Arc::from("k=v")));
         let with = format!(r#"{{"_meta":{{"traceparent":"{B}","tracestate":"a=1"}}}}"#);
         let added =
             format!(r#"{{"_meta":{{"baggage":"k=v","traceparent":"{B}","tracestate":"a=1"}}}}"#);
@@ -388,6 +388,6 @@ mod tests {
             propagation.headers().collect::<Vec<_>>(),
             [("baggage", "k=v")]
         );
-        assert!(Propagation::of_baggage(None).leaves_untouched());
+        assert!(Propagation::from_baggage(None).leaves_untouched());
     }
 }

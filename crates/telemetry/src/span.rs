@@ -136,7 +136,7 @@ impl ServerSpan {
     pub fn propagation(&self) -> Propagation {
         match (self.parent.active_span(), self.parent.forwarded_context()) {
             (Some(span), _) => span.propagation(),
-            (None, Some(headers)) => Propagation::of_headers(headers),
+            (None, Some(headers)) => Propagation::from_headers(headers),
             (None, None) => Propagation::default(),
         }
     }
@@ -352,7 +352,7 @@ impl ClientSpan {
     pub fn propagation(&self) -> Propagation {
         match (&self.span, self.within.forwarded_context()) {
             (Some(span), _) => span.propagation(),
-            (None, Some(headers)) => Propagation::of_headers(headers),
+            (None, Some(headers)) => Propagation::from_headers(headers),
             (None, None) => Propagation::default(),
         }
     }

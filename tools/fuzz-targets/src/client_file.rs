@@ -53,7 +53,7 @@ fn read(client: Client, text: &str) {
 fn path(client: Client) -> PathBuf {
     let home = |name: &str| (name == "HOME").then(|| "/home/user".to_owned());
     let places = Places::new(System::Linux, &home).expect("a home");
-    places.of_user(client).swap_remove(0)
+    places.user_files(client).swap_remove(0)
 }
 
 /// Adds an entry to the text twice, and removes it again.

@@ -66,7 +66,7 @@ pub(crate) fn routes() -> Vec<Route> {
         Route(
             "/api/traces/{id}/recording",
             OPERATOR,
-            read(recording::of_trace),
+            read(recording::export_trace),
         ),
         Route(
             "/api/content",

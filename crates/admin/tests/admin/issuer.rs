@@ -46,17 +46,17 @@ impl SignIn for Issuers {
             let code = query.strip_prefix("code=of-");
             let name = code.and_then(|code| code.split('&').next());
             let name = name.ok_or(SignInError::Refused("the code is not accepted".into()))?;
-            Ok((of_issuer(issuer, name), format!("{issuer} {name}")))
+            Ok((issued_identity(issuer, name), format!("{issuer} {name}")))
         })
     }
 
     fn identify<'a>(&'a self, proof: &'a str) -> Signing<'a, Arc<Identity>> {
         let (issuer, name) = proof.split_once(' ').unwrap();
-        Box::pin(async move { Ok(of_issuer(issuer, name)) })
+        Box::pin(async move { Ok(issued_identity(issuer, name)) })
     }
 }
 
-fn of_issuer(issuer: &str, name: &str) -> Arc<Identity> {
+fn issued_identity(issuer: &str, name: &str) -> Arc<Identity> {
     let group = if name == "ann" { "ops" } else { "others" };
     Arc::new(Identity {
         principal: Principal::new(issuer, name),

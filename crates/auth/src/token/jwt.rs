@@ -7,7 +7,7 @@ use jsonwebtoken::crypto;
 
 use fanlight_config::settings::Algorithm;
 
-use crate::algorithm::of_library;
+use crate::algorithm::library_algorithm;
 use crate::issuer::Key;
 use crate::json;
 
@@ -137,7 +137,7 @@ impl<'a> Jwt<'a> {
                 self.signature,
                 self.message.as_bytes(),
                 key.verifying(),
-                of_library(algorithm),
+                library_algorithm(algorithm),
             )
             .is_ok_and(|is_valid| is_valid)
     }

@@ -269,7 +269,7 @@ impl Connection {
                         session,
                         pause,
                     }) => {
-                        let error = BackendError::of_status(status, pause);
+                        let error = BackendError::from_status(status, pause);
                         let rejection = self.rejection(call, (status, session), error, body);
                         return Box::pin(rejection).await;
                     }

@@ -201,8 +201,8 @@ impl Refusal {
             (400 | 404 | 405, None) => Self::NotHere(BackendError::Status { status }),
             (400 | 404 | 405, Some(error)) => Self::NotHere(refused_error(status, error)),
             (_, Some(error)) => Self::Era(refused_error(status, error)),
-            (500.., None) => Self::Other(BackendError::of_status(status, pause)),
-            (429, None) => Self::Other(BackendError::of_status(status, pause)),
+            (500.., None) => Self::Other(BackendError::from_status(status, pause)),
+            (429, None) => Self::Other(BackendError::from_status(status, pause)),
             (_, None) => Self::Era(BackendError::Status { status }),
         }
     }

@@ -392,7 +392,7 @@ impl Instance {
         notification: &Notification,
         client: &CallContext,
     ) -> Result<(), BackendError> {
-        let Some(lease) = self.pool.of_session(client) else {
+        let Some(lease) = self.pool.session_lease(client) else {
             self.pool.tell_later(client, notification);
             return Ok(());
         };

@@ -254,7 +254,7 @@ impl<'a> SharedSubscription<'a> {
     fn on_acknowledged(&mut self, mut held: Held, agreed: &Json) {
         self.subscriptions
             .retain(|other| other.is_pending() && !held.filter().covers(other.filter()));
-        let honoured = Filter::from_interest(&Interest::of_filter(agreed));
+        let honoured = Filter::from_interest(&Interest::from_filter(agreed));
         let lists = honoured.lists;
         self.registry.acknowledge_part(held.filter(), &honoured);
         if honoured.is_empty() {

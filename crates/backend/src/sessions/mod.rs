@@ -279,13 +279,13 @@ impl SessionPool {
             None => {
                 let connection = self.base.connection()?;
                 let is_own = self.has_own_connection(client, &connection);
-                (!is_own).then(|| Lease::of_base(connection))
+                (!is_own).then(|| Lease::from_base(connection))
             }
         }
     }
 
     /// The own connection of a client's session, if it is ready.
-    pub(crate) fn of_session(self: &Arc<Self>, client: &CallContext) -> Option<Lease> {
+    pub(crate) fn session_lease(self: &Arc<Self>, client: &CallContext) -> Option<Lease> {
         let supervised = self
             .own_connection(client)
             .filter(|_| client.session().is_some() && !self.shares_process(client))?;
@@ -422,7 +422,7 @@ impl SessionPool {
                         Place::Free(free) => free,
                         Place::Start(_starting) => self.open_for(owner, client, &base)?,
                     },
-                    None => return Ok(Lease::of_base(base)),
+                    None => return Ok(Lease::from_base(base)),
                 }
             }
         };
@@ -625,15 +625,15 @@ impl SessionPool {
             (Some(LegacyEra::NotServed), _) => {
                 // Another client's attempt has determined this meanwhile.
                 self.end_own(client);
-                Ok(Lease::of_base(base))
+                Ok(Lease::from_base(base))
             }
-            (None, Refusal::Unclear) => Ok(Lease::of_base(base)),
+            (None, Refusal::Unclear) => Ok(Lease::from_base(base)),
             (None, Refusal::Era) => {
                 let backend = &*self.settings.context.name;
                 tracing::info!(backend, %error, "server does not serve the legacy era: legacy clients are translated");
                 self.legacy_era.record(&base, LegacyEra::NotServed);
                 self.end_own(client);
-                Ok(Lease::of_base(base))
+                Ok(Lease::from_base(base))
             }
         }
     }
@@ -908,7 +908,7 @@ pub(crate) fn is_for_all(method: &Method) -> bool {
 }
 
 impl Lease {
-    fn of_base(connection: Arc<Connection>) -> Self {
+    fn from_base(connection: Arc<Connection>) -> Self {
         Self {
             connection,
             base: None,

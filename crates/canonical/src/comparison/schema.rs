@@ -374,13 +374,13 @@ impl Schemas<'_, '_> {
                 all.cloned().collect::<Vec<Node>>()
             });
             if !before.is_empty() && !after.is_empty() {
-                self.of_type(bits, &before, &after, depth);
+                self.compare_type(bits, &before, &after, depth);
             }
         }
     }
 
     /// Compares what both schemas say about values of one type.
-    fn of_type(&mut self, bits: u8, before: &[Node], after: &[Node], depth: usize) {
+    fn compare_type(&mut self, bits: u8, before: &[Node], after: &[Node], depth: usize) {
         let Direction {
             narrowed, widened, ..
         } = *self.direction;

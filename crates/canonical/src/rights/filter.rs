@@ -42,7 +42,7 @@ impl ItemFilter {
     /// Limits the filter to one server of the configuration. Its patterns then also match that
     /// server's own names, whatever form these have.
     #[must_use]
-    pub fn of_server(self, server: &str) -> Self {
+    pub fn limit_to_server(self, server: &str) -> Self {
         Self {
             of: Some(server.to_owned()),
             ..self

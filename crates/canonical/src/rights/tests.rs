@@ -131,7 +131,8 @@ fn filter_of_a_server_matches_its_own_names_however_they_look() {
     let all = servers(&[server("git", None), server("web", None)]);
     let filter = |allow: &[&str], deny: &[&str]| {
         let allow = (!allow.is_empty()).then(|| texts(allow));
-        ItemFilter::new(&all, ItemKind::Names, allow.as_deref(), &texts(deny)).of_server("git")
+        ItemFilter::new(&all, ItemKind::Names, allow.as_deref(), &texts(deny))
+            .limit_to_server("git")
     };
     for pattern in ["log", "git__log", "git/log", "l*", "git__*"] {
         assert!(
@@ -166,7 +167,7 @@ fn written_pattern_concerns_the_servers_that_it_names() {
     ] {
         assert_eq!(concerned(text), expected, "{text}");
     }
-    let given = WrittenPattern::new(&all, ItemKind::Names, "log", true).of_server("web");
+    let given = WrittenPattern::new(&all, ItemKind::Names, "log", true).limit_to_server("web");
     assert!(given.concerns("web") && !given.concerns("git") && given.is_about("web", "log"));
 }
 

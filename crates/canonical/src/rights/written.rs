@@ -30,7 +30,7 @@ impl WrittenPattern {
 
     /// Limits the pattern to the server whose entry contains it.
     #[must_use]
-    pub fn of_server(self, server: &str) -> Self {
+    pub fn limit_to_server(self, server: &str) -> Self {
         Self {
             of: Some(server.to_owned()),
             ..self

@@ -45,7 +45,7 @@ impl ClientFile {
     }
 
     /// Marks the file as part of the project in this folder.
-    pub(super) fn of_project(self, folder: PathBuf) -> Self {
+    pub(super) fn mark_project(self, folder: PathBuf) -> Self {
         Self {
             project: Some(folder),
             ..self

@@ -25,7 +25,7 @@ pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
     let client = Client::from_name(name).ok_or_else(|| unknown_client(name))?;
     let file = ClientFile::new(client, find(client, args, places.as_ref())?);
     let file = if args.project {
-        file.of_project(std::env::current_dir().unwrap_or_default())
+        file.mark_project(std::env::current_dir().unwrap_or_default())
     } else {
         file
     };
@@ -134,7 +134,7 @@ fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<P
         existing.map(|file| absolute(Path::new(file)))
     } else {
         places
-            .map(|places| places.of_user(client))
+            .map(|places| places.user_files(client))
             .and_then(|files| {
                 let exists = |file: &&PathBuf| file.is_file();
                 // Several editors match: prefer an installed one.
@@ -207,7 +207,7 @@ pub fn longest_entry(config: &Config) -> Option<(Client, String)> {
     let url = url_of(config);
     let names = |client: Client| {
         let project = client.project_files().iter().map(PathBuf::from);
-        let files = places.of_user(client).into_iter().chain(project);
+        let files = places.user_files(client).into_iter().chain(project);
         let names = files.flat_map(|path| ClientFile::new(client, path).own_names(url.as_deref()));
         names.map(move |name| (client, name)).collect::<Vec<_>>()
     };
@@ -350,7 +350,7 @@ impl Target {
             let snippet = entry.snippet();
             let file = places
                 .as_ref()
-                .and_then(|places| Some(places.abbreviate(places.of_user(client).first()?)));
+                .and_then(|places| Some(places.abbreviate(places.user_files(client).first()?)));
             json!({
                 "client": client.as_str(),
                 "title": client.title(),

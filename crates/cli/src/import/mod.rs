@@ -73,7 +73,7 @@ impl Import {
             sources.extend(sources::find(from, places.as_ref())?);
         }
         if args.from.is_empty() {
-            sources = sources::of_machine(places.as_ref());
+            sources = sources::machine_sources(places.as_ref());
         }
         let (mut taken, mut left_out) = merge(&sources);
         // Standard output cannot hold a second file.

@@ -30,7 +30,7 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
             let mut cells = [server.name.clone(), reached_by(&server.value)];
             for place in &server.from {
                 let [name, reached_by] = std::mem::take(&mut cells);
-                rows.push([name, reached_by, of_place(server, place, &shown)]);
+                rows.push([name, reached_by, describe_place(server, place, &shown)]);
             }
         }
         tell(args, &render_rows(["SERVER", "REACHED BY", "FROM"], &rows));
@@ -87,7 +87,7 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
 }
 
 /// The place of a server, with the server's name there if it differs.
-fn of_place(
+fn describe_place(
     server: &Taken,
     place: &super::merge::Place,
     shown: &dyn Fn(&Path) -> String,

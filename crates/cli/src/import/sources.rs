@@ -28,11 +28,11 @@ pub(super) struct Source {
 
 /// Every file of a known client, both the user's and this folder's project's. An
 /// unreadable file counts as one without servers.
-pub(super) fn of_machine(places: Option<&Places>) -> Vec<Source> {
+pub(super) fn machine_sources(places: Option<&Places>) -> Vec<Source> {
     let clients = Client::ALL
         .into_iter()
         .flat_map(|client| files_of(client, places));
-    let others = places.map(|places| places.of_others(&absolute(Path::new(""))));
+    let others = places.map(|places| places.other_files(&absolute(Path::new(""))));
     let others = others.into_iter().flatten().map(|path| (None, path));
     let files = clients
         .map(|(client, path)| (Some(client), path))
@@ -46,8 +46,8 @@ pub(super) fn of_machine(places: Option<&Places>) -> Vec<Source> {
         }
         seen.push(real);
         let source = match client {
-            Some(client) => of_client(client, &path, places),
-            None => of_file(&path, places),
+            Some(client) => client_source(client, &path, places),
+            None => read_source(&path, places),
         };
         sources.push(source.unwrap_or_else(|reason| Source {
             left_out: vec![reason],
@@ -59,7 +59,7 @@ pub(super) fn of_machine(places: Option<&Places>) -> Vec<Source> {
 
 fn files_of(client: Client, places: Option<&Places>) -> Vec<(Client, PathBuf)> {
     let of_user = places
-        .map(|places| places.of_user(client))
+        .map(|places| places.user_files(client))
         .unwrap_or_default();
     let of_project = client
         .project_files()
@@ -88,7 +88,7 @@ pub(super) fn find(from: &str, places: Option<&Places>) -> Result<Vec<Source>, F
     let path = Path::new(from);
     if path.is_file() {
         return Ok(vec![
-            of_file(&absolute(path), places).map_err(Failure::usage)?,
+            read_source(&absolute(path), places).map_err(Failure::usage)?,
         ]);
     }
     let Some(client) = Client::from_name(from) else {
@@ -116,12 +116,12 @@ pub(super) fn find(from: &str, places: Option<&Places>) -> Result<Vec<Source>, F
     }
     found
         .into_iter()
-        .map(|path| of_client(client, path, places).map_err(Failure::usage))
+        .map(|path| client_source(client, path, places).map_err(Failure::usage))
         .collect()
 }
 
 /// The source in a file: a package or some client's file.
-fn of_file(path: &Path, places: Option<&Places>) -> Result<Source, String> {
+fn read_source(path: &Path, places: Option<&Places>) -> Result<Source, String> {
     let root = tree(path)?;
     let has = |key: &str| root.field(key).is_some();
     if has("packages")
@@ -142,7 +142,7 @@ fn of_file(path: &Path, places: Option<&Places>) -> Result<Source, String> {
     Ok(taken(file.title, file.client, path, places, file))
 }
 
-fn of_client(client: Client, path: &Path, places: Option<&Places>) -> Result<Source, String> {
+fn client_source(client: Client, path: &Path, places: Option<&Places>) -> Result<Source, String> {
     let root = tree(path)?;
     Ok(taken(
         client.title(),

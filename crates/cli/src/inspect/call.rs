@@ -12,7 +12,7 @@ use fanlight_protocol::result::CallToolResult;
 use fanlight_protocol::visible::{escaped, plain};
 use fanlight_protocol::{Json, Notification, Response};
 
-use super::list::{incomplete, of_running};
+use super::list::{fetch_list, incomplete};
 use super::{arguments, has_pairs, names, no_such_tool, tool_call, tools};
 use crate::cli::CallArgs;
 use crate::endpoints::find_named;
@@ -82,7 +82,7 @@ pub(super) fn print_response(response: &Response, json: bool) -> Result<(), Fail
 
 /// [`call`] through a running gateway.
 pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure> {
-    let list = async || of_running(admin, ListKind::Tools, args.endpoint.path()).await;
+    let list = async || fetch_list(admin, ListKind::Tools, args.endpoint.path()).await;
     let schema = if has_pairs(&args.arguments) {
         list()
             .await?

@@ -58,14 +58,14 @@ pub async fn list_of_running(admin: &Admin, wanted: &Wanted<'_>) -> Result<(), F
     for kind in wanted.kinds() {
         lists.push((
             *kind,
-            of_running(admin, *kind, wanted.endpoint.path()).await?,
+            fetch_list(admin, *kind, wanted.endpoint.path()).await?,
         ));
     }
     print_all(&lists, wanted.json)
 }
 
 /// A list of a running gateway.
-pub(crate) async fn of_running(
+pub(crate) async fn fetch_list(
     admin: &Admin,
     kind: ListKind,
     endpoint: Option<&str>,
@@ -174,7 +174,7 @@ impl List {
     }
 
     /// A list with these entries, as a client gets them.
-    pub(super) fn of_entries(kind: ListKind, entries: Vec<Json>) -> Self {
+    pub(super) fn from_entries(kind: ListKind, entries: Vec<Json>) -> Self {
         let shown = |entry| Shown::new(kind, entry);
         Self {
             entries: entries.into_iter().map(shown).collect(),

@@ -40,7 +40,7 @@ pub use check::{Checked, introduce};
 pub use client::Client;
 pub use diff::DirectCall;
 pub use find::find;
-pub(crate) use list::{List, of_running};
+pub(crate) use list::{List, fetch_list};
 pub use list::{Wanted, list, list_of_running};
 pub use trace_test::{trace_test, trace_test_at};
 pub use validate::validate;
@@ -170,7 +170,10 @@ pub async fn list_at(
     let lists = as_client(url, LIST, browser, async |client| {
         let mut lists = Vec::new();
         for kind in wanted.kinds() {
-            lists.push((*kind, List::of_entries(*kind, client.entries(*kind).await?)));
+            lists.push((
+                *kind,
+                List::from_entries(*kind, client.entries(*kind).await?),
+            ));
         }
         Ok(lists)
     });

@@ -55,7 +55,7 @@ impl Browser {
 
     /// The choice for a command that may find that its user has to sign in. `None` if nobody can,
     /// for example in a script, which would wait in vain.
-    pub fn of_terminal(no_browser: bool) -> Option<Self> {
+    pub fn from_terminal(no_browser: bool) -> Option<Self> {
         let is_attended =
             no_browser || (std::io::stdin().is_terminal() && std::io::stderr().is_terminal());
         is_attended.then(|| Self::from_flag(no_browser))

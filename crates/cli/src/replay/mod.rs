@@ -310,7 +310,7 @@ pub(super) fn find_server(args: &ReplayArgs, loaded: Option<&Config>) -> Result<
                 ..known
             }
         }
-        None => of_command_line(args)?,
+        None => server_from_args(args)?,
     };
     // Further sessions show what differs between processes.
     let session = match server.session {
@@ -321,7 +321,7 @@ pub(super) fn find_server(args: &ReplayArgs, loaded: Option<&Config>) -> Result<
 }
 
 /// A server that the command line describes. A command inherits the environment.
-fn of_command_line(args: &ReplayArgs) -> Result<Server, Failure> {
+fn server_from_args(args: &ReplayArgs) -> Result<Server, Failure> {
     let usage = "name the server to test: --server NAME, --url URL, or its command behind `--`";
     let transport = named_transport(args.url.as_ref(), &args.header, &args.command)?;
     let mut transport = transport.ok_or_else(|| Failure::usage(usage))?;

@@ -64,8 +64,8 @@ impl Entry {
     /// The entry of a client; the client must support `reach`.
     pub fn new(client: Client, name: &str, reach: Reach) -> Self {
         let value = match &reach {
-            Reach::Http { url, credential } => of_url(client, name, url, credential),
-            Reach::Stdio { command, args } => of_command(client, name, command, args),
+            Reach::Http { url, credential } => url_entry(client, name, url, credential),
+            Reach::Stdio { command, args } => command_entry(client, name, command, args),
         };
         Self {
             client,
@@ -183,7 +183,7 @@ fn shell(text: &str) -> String {
     }
 }
 
-fn of_url(client: Client, name: &str, url: &str, credential: &Credential) -> Item {
+fn url_entry(client: Client, name: &str, url: &str, credential: &Credential) -> Item {
     let text = |text: &str| Item::text(text);
     let mut entry: Vec<(&str, Item)> = match client {
         Client::ClaudeCode | Client::VsCode => vec![("type", text("http")), ("url", text(url))],
@@ -201,7 +201,7 @@ fn of_url(client: Client, name: &str, url: &str, credential: &Credential) -> Ite
             ("type", text("streamable-http")),
             ("url", text(url)),
         ],
-        Client::Goose => of_goose(name, "streamable_http", vec![("uri", text(url))]),
+        Client::Goose => goose_entry(name, "streamable_http", vec![("uri", text(url))]),
         Client::ClaudeDesktop | Client::Cursor | Client::Codex | Client::Zed | Client::LmStudio => {
             vec![("url", text(url))]
         }
@@ -228,7 +228,7 @@ fn of_url(client: Client, name: &str, url: &str, credential: &Credential) -> Ite
     Item::map(entry)
 }
 
-fn of_command(client: Client, name: &str, command: &str, args: &[String]) -> Item {
+fn command_entry(client: Client, name: &str, command: &str, args: &[String]) -> Item {
     let program = Item::text(command);
     let list = Item::texts(args.iter().cloned());
     match client {
@@ -240,7 +240,7 @@ fn of_command(client: Client, name: &str, command: &str, args: &[String]) -> Ite
                 ("enabled", Item::Flag(true)),
             ])
         }
-        Client::Goose => Item::map(of_goose(
+        Client::Goose => Item::map(goose_entry(
             name,
             "stdio",
             vec![("cmd", program), ("args", list)],
@@ -260,7 +260,11 @@ fn of_command(client: Client, name: &str, command: &str, args: &[String]) -> Ite
 }
 
 /// The members that Goose itself writes into each entry, merged with one kind of entry's members.
-fn of_goose<'a>(name: &str, kind: &'a str, members: Vec<(&'a str, Item)>) -> Vec<(&'a str, Item)> {
+fn goose_entry<'a>(
+    name: &str,
+    kind: &'a str,
+    members: Vec<(&'a str, Item)>,
+) -> Vec<(&'a str, Item)> {
     let mut entry = vec![
         ("enabled", Item::Flag(true)),
         ("type", Item::text(kind)),

@@ -76,26 +76,26 @@ impl Places {
     }
 
     /// The client's files with a user's servers. The client now writes the first one.
-    pub fn of_user(&self, client: Client) -> Vec<PathBuf> {
+    pub fn user_files(&self, client: Client) -> Vec<PathBuf> {
         let in_home = |file: &str| vec![self.home.join(file)];
         let windows = self.system == System::Windows;
         match client {
             Client::ClaudeDesktop => vec![self.programs.join("Claude/claude_desktop_config.json")],
             Client::ClaudeCode => in_home(".claude.json"),
             Client::Cursor => in_home(".cursor/mcp.json"),
-            Client::VsCode => self.of_editors("mcp.json"),
+            Client::VsCode => self.editor_files("mcp.json"),
             Client::Windsurf => in_home(".codeium/windsurf/mcp_config.json"),
             Client::Cline => {
                 let name = "settings/cline_mcp_settings.json";
                 let mut files =
-                    self.of_editors(&format!("globalStorage/saoudrizwan.claude-dev/{name}"));
+                    self.editor_files(&format!("globalStorage/saoudrizwan.claude-dev/{name}"));
                 files.push(self.home.join(".cline/data").join(name));
                 files
             }
             Client::Roo => {
                 let folder = "globalStorage/rooveterinaryinc.roo-cline/settings";
-                let mut files = self.of_editors(&format!("{folder}/mcp_settings.json"));
-                files.extend(self.of_editors(&format!("{folder}/cline_mcp_settings.json")));
+                let mut files = self.editor_files(&format!("{folder}/mcp_settings.json"));
+                files.extend(self.editor_files(&format!("{folder}/cline_mcp_settings.json")));
                 files
             }
             Client::Gemini => in_home(".gemini/settings.json"),
@@ -114,7 +114,7 @@ impl Places {
     }
 
     /// Files of programs that are no [`Client`]: the user's, and below `project` the project's.
-    pub fn of_others(&self, project: &Path) -> Vec<PathBuf> {
+    pub fn other_files(&self, project: &Path) -> Vec<PathBuf> {
         let of_user = [
             self.config.join("crush/crush.json"),
             self.home.join(".copilot/mcp-config.json"),
@@ -139,7 +139,7 @@ impl Places {
     }
 
     /// A file of each editor in the family of VS Code.
-    fn of_editors(&self, file: &str) -> Vec<PathBuf> {
+    fn editor_files(&self, file: &str) -> Vec<PathBuf> {
         ["Code", "Code - Insiders", "VSCodium"]
             .map(|editor| self.programs.join(editor).join("User").join(file))
             .to_vec()
@@ -171,7 +171,7 @@ mod tests {
     fn files_are_where_each_system_has_them() {
         let first = |system, client| {
             places(system)
-                .of_user(client)
+                .user_files(client)
                 .remove(0)
                 .display()
                 .to_string()

@@ -186,7 +186,7 @@ pub fn load_usable(
     let is_none_usable = enabled.peek().is_some()
         && enabled.all(|server| matches!(server.transport, Transport::Incomplete { .. }));
     if is_none_usable {
-        Err(ConfigErrors::of_missing(&loaded.path, &loaded.warnings))
+        Err(ConfigErrors::from_missing(&loaded.path, &loaded.warnings))
     } else {
         Ok(loaded)
     }
@@ -198,7 +198,7 @@ fn load(
     is_lenient: bool,
 ) -> Result<Loaded, ConfigErrors> {
     let Some((first, further)) = paths.split_first() else {
-        return Err(ConfigErrors::of_file(
+        return Err(ConfigErrors::from_file(
             Path::new(""),
             "no config file is named".to_owned(),
             "name one",
@@ -259,7 +259,7 @@ fn load(
         let endpoints = endpoints.map(|wrong| (wrong.message, wrong.help));
         let versions = loaded.config.wrong_versions().into_iter();
         for (message, help) in endpoints.chain(versions.map(|wrong| (wrong.message, wrong.help))) {
-            errors.or_add::<()>(Err(ConfigErrors::of_file(first, message, &help)));
+            errors.or_add::<()>(Err(ConfigErrors::from_file(first, message, &help)));
         }
     }
     let replicas = loaded.config.replicas.as_ref();
@@ -360,7 +360,7 @@ fn roles_of_unknown_keys(config: &Config, first: &Path) -> Vec<Problem> {
         );
         let help =
             "add the key to the file of `auth.keys`, or remove the member from `admin.roles`";
-        Some(ConfigErrors::of_file(first, message, help))
+        Some(ConfigErrors::from_file(first, message, help))
     };
     let problems = config.admin.roles.members().filter_map(problem);
     problems
@@ -708,7 +708,7 @@ pub fn key_file(
         return Ok(None);
     };
     let (text, _) = text_file::read(first, MAX_FILE_SIZE)?;
-    let environment = Environment::of_variables(env);
+    let environment = Environment::from_variables(env);
     let kind = First {
         has_further: true,
         reads_files: true,
@@ -733,7 +733,7 @@ fn included(
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     for pattern in patterns {
         let wrong = |message: String| {
-            ConfigErrors::of_file(
+            ConfigErrors::from_file(
                 first,
                 message,
                 &format!("see `{option}` in docs/configuration.md"),
@@ -807,7 +807,7 @@ pub fn load_admin(
     } = Tree::new(&text, path)?;
     // A file that cannot be read may only have variables of servers.
     let (own, _) = own_variables(root.as_ref(), path).unwrap_or_default();
-    let environment = Environment::of_variables(env);
+    let environment = Environment::from_variables(env);
     let variables = Variables::new(environment, path, client.as_ref(), own, true);
     if let Some(Node {
         value: Value::Map(entries),

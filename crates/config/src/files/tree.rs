@@ -33,7 +33,7 @@ impl Tree {
                 "the file is larger than {}",
                 units::format_size(MAX_FILE_SIZE)
             );
-            return Err(ConfigErrors::of_file(
+            return Err(ConfigErrors::from_file(
                 origin,
                 message,
                 "is this the right file?",

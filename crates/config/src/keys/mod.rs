@@ -43,7 +43,7 @@ const MOST: usize = 10_000;
 pub fn load_keys(path: &Path) -> Result<Keys, ConfigErrors> {
     if !path.exists() {
         let help = "`fanlight keys new NAME` makes a key, and the file";
-        return Err(ConfigErrors::of_file(
+        return Err(ConfigErrors::from_file(
             path,
             "there is no such file with keys".to_owned(),
             help,
@@ -55,7 +55,7 @@ pub fn load_keys(path: &Path) -> Result<Keys, ConfigErrors> {
             "the file is larger than {}",
             units::format_size(MAX_KEY_FILE_SIZE)
         );
-        return Err(ConfigErrors::of_file(
+        return Err(ConfigErrors::from_file(
             path,
             message,
             "is this the right file?",

@@ -237,7 +237,7 @@ impl Reader<'_> {
                     let finding =
                         Finding::error(found.unwrap_or(span), fault.message).help(fault.help);
                     self.findings.push(if fault.is_missing {
-                        finding.of_missing_value()
+                        finding.mark_missing_value()
                     } else {
                         finding
                     });

@@ -92,7 +92,7 @@ fn read_or_leave_out(
         reader.findings.push(
             Finding::warning(*span, message)
                 .help(help)
-                .of_missing_value(),
+                .mark_missing_value(),
         );
     }
     Some(server)

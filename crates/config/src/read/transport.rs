@@ -171,12 +171,12 @@ pub(crate) fn user_env(fields: &Fields<'_>) -> Vec<(String, String)> {
     };
     pairs
         .iter()
-        .filter_map(|pair| Some((pair.key.clone(), of_user(pair)?.to_owned())))
+        .filter_map(|pair| Some((pair.key.clone(), user_server(pair)?.to_owned())))
         .collect()
 }
 
 /// The server that a variable names as `${user:SERVER}`, which must be the whole value.
-fn of_user(pair: &Entry) -> Option<&str> {
+fn user_server(pair: &Entry) -> Option<&str> {
     let Value::String(text) = &pair.value.value else {
         return None;
     };
@@ -187,7 +187,7 @@ fn of_user(pair: &Entry) -> Option<&str> {
 fn read_env(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
     let mut own = entry.clone();
     if let Value::Map(pairs) = &mut own.value.value {
-        pairs.retain(|pair| of_user(pair).is_none());
+        pairs.retain(|pair| user_server(pair).is_none());
     }
     let mut env = Vec::new();
     for (pair, text) in reader.pairs(&own) {

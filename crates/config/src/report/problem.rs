@@ -151,7 +151,7 @@ impl ConfigErrors {
     }
 
     /// Warnings about missing values as errors.
-    pub(crate) fn of_missing(origin: &Path, warnings: &[Problem]) -> Self {
+    pub(crate) fn from_missing(origin: &Path, warnings: &[Problem]) -> Self {
         let missing = warnings
             .iter()
             .filter(|problem| problem.is_missing)
@@ -176,7 +176,7 @@ impl ConfigErrors {
     }
 
     /// An error about the file as a whole.
-    pub(crate) fn of_file(origin: &Path, message: String, help: &str) -> Self {
+    pub(crate) fn from_file(origin: &Path, message: String, help: &str) -> Self {
         Self {
             origin: origin.to_owned(),
             problems: vec![Problem {
@@ -231,7 +231,7 @@ impl Finding {
     }
 
     /// Marks the finding as a missing value of a correct text.
-    pub(crate) fn of_missing_value(mut self) -> Self {
+    pub(crate) fn mark_missing_value(mut self) -> Self {
         self.is_missing = true;
         self
     }

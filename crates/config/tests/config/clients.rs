@@ -130,7 +130,7 @@ fn inputs_are_taken_from_variables_then_from_the_user_then_by_default() {
             std::slice::from_ref(&path),
             Environment {
                 ask: &ask,
-                ..Environment::of_variables(variable)
+                ..Environment::from_variables(variable)
             },
         )
     };

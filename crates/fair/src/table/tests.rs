@@ -47,7 +47,7 @@ fn share_without_more_than_the_newcomer_loses_nothing() {
     assert_eq!(
         table
             .newcomer(&1, 4)
-            .least(Rule::UNUSED.of_others(), oldest),
+            .least(Rule::UNUSED.restrict_to_others(), oldest),
         None
     );
     assert_eq!(
@@ -105,10 +105,13 @@ fn several_are_lost_only_down_to_what_the_rule_leaves() {
 #[test]
 fn entries_of_the_largest_share_leave_even_for_the_same() {
     let table = table(&[(1, 4), (2, 1)]);
-    assert_eq!(table.newcomer(&1, 5).of_largest(9, oldest), [0]);
-    assert_eq!(table.newcomer(&2, 5).of_largest(9, oldest), [0, 1, 2]);
-    assert_eq!(table.newcomer(&3, 5).of_largest(2, oldest), [0, 1]);
-    assert_eq!(Few::default().newcomer(&3, 5).of_largest(2, oldest), [0; 0]);
+    assert_eq!(table.newcomer(&1, 5).find_in_largest(9, oldest), [0]);
+    assert_eq!(table.newcomer(&2, 5).find_in_largest(9, oldest), [0, 1, 2]);
+    assert_eq!(table.newcomer(&3, 5).find_in_largest(2, oldest), [0, 1]);
+    assert_eq!(
+        Few::default().newcomer(&3, 5).find_in_largest(2, oldest),
+        [0; 0]
+    );
 }
 
 #[test]
@@ -150,7 +153,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 const RULES: [Rule; 5] = [
     Rule::UNUSED,
-    Rule::UNUSED.of_others(),
+    Rule::UNUSED.restrict_to_others(),
     Rule::UNUSED.above_equal_part(),
     Rule::IN_USE,
     Rule::IN_USE.above_equal_part(),

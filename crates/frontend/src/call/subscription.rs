@@ -273,7 +273,7 @@ fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
         let message = format!("\"{member}\" in \"notifications\" {problem}");
         return Err(invalid(message));
     }
-    Ok(Interest::of_filter(&filter))
+    Ok(Interest::from_filter(&filter))
 }
 
 /// The first message, which reports the accepted part of the filter.

@@ -11,7 +11,7 @@ use super::modern;
 use super::params::Meta;
 
 /// The era of an HTTP request. `header` is the value of `MCP-Protocol-Version`, if present.
-pub(crate) fn of_request(method: &Method, meta: &Meta, header: Option<&str>) -> Era {
+pub(crate) fn request_era(method: &Method, meta: &Meta, header: Option<&str>) -> Era {
     match method {
         // A body that names a modern revision is a modern request, whatever its method. Modern
         // revisions removed `initialize`.
@@ -68,7 +68,7 @@ mod tests {
             ("server/discover", None, None, Modern),
             ("server/discover", None, Some("2025-11-25"), Modern),
         ] {
-            let decided = of_request(&Method::from_name(method), &meta(version), header);
+            let decided = request_era(&Method::from_name(method), &meta(version), header);
             assert_eq!(decided, era, "{method} {version:?} {header:?}");
         }
     }

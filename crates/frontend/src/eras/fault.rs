@@ -7,7 +7,7 @@ use fanlight_protocol::message::BatchError;
 use fanlight_protocol::{Era, Json, MessageError, Method, RpcError, code};
 
 /// The error for text that is not a message, and the id to answer to, if it was readable.
-pub fn of_message(error: MessageError) -> (RpcError, Option<Json>) {
+pub fn message_error(error: MessageError) -> (RpcError, Option<Json>) {
     match error {
         MessageError::Syntax(SyntaxError {
             kind: SyntaxErrorKind::Depth,
@@ -36,7 +36,7 @@ pub fn of_message(error: MessageError) -> (RpcError, Option<Json>) {
 }
 
 /// The error for a malformed or unsupported batch.
-pub(crate) fn of_batch(error: &BatchError) -> RpcError {
+pub(crate) fn batch_error(error: &BatchError) -> RpcError {
     match error {
         BatchError::Syntax(_) => RpcError::new(code::PARSE, error.to_string()),
         BatchError::NoArray | BatchError::TooLong(_) => {
@@ -113,7 +113,7 @@ mod tests {
 
     fn fault_parts(text: impl Into<Bytes>) -> (i64, String, Option<String>) {
         let error = Message::parse(text.into(), DEFAULT_NESTING).unwrap_err();
-        let (error, id) = of_message(error);
+        let (error, id) = message_error(error);
         (
             error.code,
             error.message,

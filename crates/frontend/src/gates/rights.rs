@@ -51,7 +51,7 @@ pub(crate) fn may(
         return Ok(());
     }
     let depends = needs_tool(settings, client);
-    check(settings, client, &Operation::of_subject(subject, depends))
+    check(settings, client, &Operation::from_subject(subject, depends))
 }
 
 /// Whether the scopes that a call of the client needs depend on the tool.
@@ -102,7 +102,7 @@ impl LastingDecision {
                 .filter(|identity| identity.scopes != Scopes::All)?,
         );
         let (settings, endpoint) = (Arc::clone(settings), caller.endpoint().clone());
-        let operation = Operation::of_listening(interest);
+        let operation = Operation::from_interest(interest);
         let mut replacements = settings.protection.replacements();
         Some(Self(Box::pin(async move {
             loop {

@@ -82,7 +82,7 @@ impl ConnectionLimits {
     /// The limits of another replica's connection, which carries the requests of many clients. No
     /// single client can end it. The replica that has the client's connection bounds how long the
     /// client may read nothing.
-    fn of_many(settings: &FrontendSettings) -> Self {
+    fn new_shared(settings: &FrontendSettings) -> Self {
         let http2_streams = u32::try_from(settings.max_connections).unwrap_or(u32::MAX);
         let between = Duration::from_secs(4 * PIECE as u64) / WRITE_RATE;
         Self {
@@ -118,7 +118,7 @@ impl LiveLimits {
             max_peer_connections: 0,
             ..settings.clone()
         };
-        Self::with(ConnectionLimits::of_many(settings), &any_number)
+        Self::with(ConnectionLimits::new_shared(settings), &any_number)
     }
 
     fn with(each: ConnectionLimits, settings: &FrontendSettings) -> Arc<Self> {

@@ -33,7 +33,7 @@ pub(super) fn is_wanted(head: &Parts) -> bool {
 }
 
 /// The page for a denied request. `url` is the address for clients, if known.
-pub(super) fn of_denied(
+pub(super) fn denied_page(
     status: StatusCode,
     denial: &Denial,
     url: Option<&str>,

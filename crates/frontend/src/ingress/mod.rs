@@ -384,7 +384,7 @@ impl Ingress {
     }
 
     fn not_a_message(&self, error: MessageError) -> Box<Refusal> {
-        let (error, id) = fault::of_message(error);
+        let (error, id) = fault::message_error(error);
         let mut refusal = Refusal::malformed(error);
         refusal.id = id;
         refusal
@@ -485,7 +485,7 @@ impl<T: Transport> Receiving<'_, T> {
             self.settings.max_batch,
             Sender::Client,
         )
-        .map_err(|error| fault::of_batch(&error))?;
+        .map_err(|error| fault::batch_error(&error))?;
         if messages.is_empty() {
             return Err(RpcError::new(code::INVALID_REQUEST, "a batch without messages").into());
         }

@@ -79,7 +79,7 @@ impl<T: Transport> Receiving<'_, T> {
         } else {
             self.transport.version_header()
         };
-        let era = era::of_request(method, meta, header);
+        let era = era::request_era(method, meta, header);
         tracing::debug!(%era, method = known_name(method), "request");
         if in_batch {
             fault::check_in_batch(method, era)?;

@@ -70,9 +70,9 @@ pub(crate) enum Operation<'a> {
 impl<'a> Operation<'a> {
     /// The operation in `subject`. The tool of a call is looked up only if the policy
     /// `depends_on_tools`.
-    pub(crate) fn of_subject(subject: &'a dyn Decidable, depends_on_tools: bool) -> Self {
+    pub(crate) fn from_subject(subject: &'a dyn Decidable, depends_on_tools: bool) -> Self {
         match (subject.method(), subject.interest()) {
-            (_, Some(interest)) => Operation::of_listening(interest),
+            (_, Some(interest)) => Operation::from_interest(interest),
             (Method::CallTool, None) if subject.is_own() => Self::Read,
             (Method::CallTool, None) if !depends_on_tools => Self::Call,
             (Method::CallTool, None) => match subject.tool() {
@@ -88,7 +88,7 @@ impl<'a> Operation<'a> {
 impl Operation<'static> {
     /// The operation of listening to `interest`. Messages that a server sends to a session on its
     /// own need only the session: they belong to requests that were allowed.
-    pub(crate) fn of_listening(interest: &Interest) -> Self {
+    pub(crate) fn from_interest(interest: &Interest) -> Self {
         match interest {
             Interest { session: true, .. } => Self::Free,
             Interest { tasks, .. } if !tasks.is_empty() => Self::ListenToTasks,
@@ -258,21 +258,21 @@ mod tests {
             (Operation::from_method(&Method::Listen), "mcp:read"),
             (Operation::from_method(&Method::TaskResult), "mcp:call"),
             (
-                Operation::of_listening(&Interest {
+                Operation::from_interest(&Interest {
                     session: true,
                     ..Interest::default()
                 }),
                 "",
             ),
             (
-                Operation::of_listening(&Interest {
+                Operation::from_interest(&Interest {
                     lists: Lists::ALL,
                     ..Interest::default()
                 }),
                 "mcp:read",
             ),
             (
-                Operation::of_listening(&Interest {
+                Operation::from_interest(&Interest {
                     tasks: vec!["t".into()],
                     ..Interest::default()
                 }),

@@ -62,7 +62,7 @@ impl SuspendedEntries {
         if fits && is_full {
             let since = |entry: &Entry| Some(entry.waiting.as_ref()?.since);
             let newcomer = table.newcomer(peer, self.limit);
-            let lost = newcomer.least(Rule::UNUSED.of_others(), |call| since(call.value));
+            let lost = newcomer.least(Rule::UNUSED.restrict_to_others(), |call| since(call.value));
             ended = lost.filter(|lost| table.remove(lost).is_some());
             fits = ended.is_some();
         }

@@ -141,7 +141,7 @@ fn chained(new: impl Fn(ListKind, &[&Arc<Catalogue>]) -> Arc<Catalogue>) -> [Arc
     ]
 }
 
-fn of_kind(
+fn pick_catalogue(
     [tools, resources, templates, prompts, skills]: &[Arc<Catalogue>; 5],
     kind: ListKind,
 ) -> &Arc<Catalogue> {
@@ -192,7 +192,7 @@ impl Catalogues {
 
     /// The common list, which Fanlight reads for itself.
     pub(crate) fn common(&self, kind: ListKind) -> &Arc<Catalogue> {
-        of_kind(&self.all, kind)
+        pick_catalogue(&self.all, kind)
     }
 
     /// The list that `reader` sees: its own, or the common list for clients without authentication.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::memory::ReaderMemory;
-use super::{Catalogue, ListKind, chained, of_kind};
+use super::{Catalogue, ListKind, chained, pick_catalogue};
 use crate::topology::{BackendId, Reader, Topology};
 
 /// How many principals' lists are kept; the least recently used leave first. No option, since their
@@ -96,7 +96,7 @@ impl OwnLists {
         let used = readers.uses;
         if let Some(lists) = readers.lists.get_mut(reader) {
             lists.used = used;
-            return Arc::clone(of_kind(&lists.catalogues, kind));
+            return Arc::clone(pick_catalogue(&lists.catalogues, kind));
         }
         let left = if readers.lists.len() < READERS {
             None
@@ -104,7 +104,7 @@ impl OwnLists {
             readers.remove_oldest(None)
         };
         let catalogues = chained(|kind, claiming| {
-            let shared = Arc::clone(of_kind(all, kind));
+            let shared = Arc::clone(pick_catalogue(all, kind));
             let own = Own {
                 reader: reader.clone(),
                 shared: Arc::clone(&shared),
@@ -112,7 +112,7 @@ impl OwnLists {
             };
             Arc::new(shared.for_reader(claiming, own))
         });
-        let found = Arc::clone(of_kind(&catalogues, kind));
+        let found = Arc::clone(pick_catalogue(&catalogues, kind));
         readers
             .lists
             .insert(reader.clone(), Lists { catalogues, used });

@@ -484,7 +484,7 @@ pub(super) fn action(method: &Method) -> Option<PolicyAction> {
 /// The kind and the name or URI of the entry that a request names.
 pub(super) fn find_item(method: &Method, params: Option<&Json>) -> Option<(PolicyKind, String)> {
     let (params, text) = (params?, Json::text_at);
-    let of_uri = |uri: String| (PolicyKind::of_uri(&uri), uri);
+    let of_uri = |uri: String| (PolicyKind::from_uri(&uri), uri);
     match method {
         Method::CallTool => Some((PolicyKind::Tool, text(params, "name")?)),
         Method::GetPrompt => Some((PolicyKind::Prompt, text(params, "name")?)),

@@ -26,19 +26,19 @@ pub(super) fn head(text: &str, most: usize) -> &str {
 
 /// The shape of a text, in at most `most` bytes: the types and lengths of its values if it is JSON,
 /// else its number of lines.
-pub(super) fn of_text(text: &Bytes, most: usize) -> String {
+pub(super) fn describe_text(text: &Bytes, most: usize) -> String {
     let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
     let may_be_json = matches!(first, Some(b'{' | b'['));
     let parse = || Json::parse(text.clone(), MAX_NESTING).ok();
     match may_be_json.then(parse).flatten() {
-        Some(value) => of_json(&value, most),
+        Some(value) => describe_json(&value, most),
         None => format!("text, {} lines", line_count(text)),
     }
 }
 
 /// The types and lengths of the values in a JSON value, by JSON Pointer; of an array, of its
 /// first element.
-pub(super) fn of_json(value: &Json, most: usize) -> String {
+pub(super) fn describe_json(value: &Json, most: usize) -> String {
     let mut shape = String::from("JSON");
     let mut next = VecDeque::from([(String::new(), value.clone())]);
     for _ in 0..VALUES {
@@ -99,7 +99,7 @@ mod tests {
         let text = r#" {"rows":[{"id":1,"a/b":"xy"},{}],"ok":true,"none":null}"#;
         let expected = "JSON, object of 3\n/rows: array of 2\n/ok: boolean\n/none: null\n/rows/0: object of 2\n\
                         /rows/0/id: number\n/rows/0/a~1b: string of 2 bytes";
-        let of_text = |text: &str, most| of_text(&text.to_owned().into(), most);
+        let of_text = |text: &str, most| describe_text(&text.to_owned().into(), most);
         assert_eq!(of_text(text, 1000), expected);
         assert_eq!(of_text(text, 40), "JSON, object of 3\n/rows: array of 2\n…");
         assert_eq!(of_text("{no\njson", 1000), "text, 2 lines");

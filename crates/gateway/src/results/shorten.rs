@@ -166,8 +166,8 @@ impl Cut<'_> {
         let uri = format!("{uri}/{path}");
         let of_shape = (self.most / SHAPE.0).min(SHAPE.1);
         let shape = match form {
-            Form::Json => shape::of_json(&payload.value, of_shape),
-            Form::Text => shape::of_text(&bytes, of_shape),
+            Form::Json => shape::describe_json(&payload.value, of_shape),
+            Form::Text => shape::describe_text(&bytes, of_shape),
             _ => payload.mime.clone(),
         };
         let resource = block

@@ -361,7 +361,7 @@ impl Tasks {
     }
 
     /// Listens to the only server, without tasks of other clients.
-    pub(crate) async fn of_client(&self, view: &View, mut listen: Listen) -> Listen {
+    pub(crate) async fn keep_own_tasks(&self, view: &View, mut listen: Listen) -> Listen {
         let owned = self
             .owners_of(view, &listen.context, &listen.interest.tasks)
             .await;

@@ -272,7 +272,7 @@ impl Table {
         let lost = self
             .owners
             .newcomer(newcomer, limit)
-            .of_largest((limit / 64).max(1), |owner| Some(owner.value.used));
+            .find_in_largest((limit / 64).max(1), |owner| Some(owner.value.used));
         for task in lost {
             self.owners.remove(&task);
         }

@@ -587,7 +587,7 @@ pub(super) fn offering(server: &str, allow: Option<&[&str]>, deny: &[&str]) -> O
             allow.map(texts).as_deref(),
             &texts(deny),
         )
-        .of_server(server),
+        .limit_to_server(server),
     )
 }
 

@@ -78,7 +78,8 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
             let backend = fake(server.names.name.clone().leak(), &[]);
             backend.set_down(*fate == Fate::Down);
             let patterns = (server.allow.clone(), server.deny.clone());
-            let tools = filter(&all, ItemKind::Names, &patterns).of_server(&server.names.name);
+            let tools =
+                filter(&all, ItemKind::Names, &patterns).limit_to_server(&server.names.name);
             BackendEntry {
                 tools: Some(tools),
                 ..entry(

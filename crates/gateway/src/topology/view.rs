@@ -356,7 +356,7 @@ impl View {
     /// The resource or template with the server's URI `uri`, as policies see it.
     pub(crate) fn resource<'a>(&'a self, backend: BackendId, uri: &'a str) -> PolicyItem<'a> {
         PolicyItem {
-            kind: PolicyKind::of_uri(uri),
+            kind: PolicyKind::from_uri(uri),
             server: self.topology.name(backend),
             name: uri.into(),
             definition: None,
@@ -374,7 +374,7 @@ impl View {
 
     /// Whether the policy lets the client sign in at a server.
     pub(crate) fn permits_sign_in(&self, backend: BackendId) -> bool {
-        self.may_use(&PolicyItem::of_server(self.topology.name(backend)))
+        self.may_use(&PolicyItem::from_server(self.topology.name(backend)))
     }
 
     /// The error for a request that a server did not answer. It asks only clients to sign in that
@@ -451,7 +451,7 @@ impl View {
         let item = PolicyItem {
             kind: match action {
                 PolicyAction::GetSkill => PolicyKind::Skill,
-                _ => PolicyKind::of_uri(uri),
+                _ => PolicyKind::from_uri(uri),
             },
             ..self.resource(backend, uri)
         };

@@ -178,7 +178,7 @@ impl Shared {
         // Release the original memory, which counts towards the server's messages.
         let answer = response.detached();
         drop(response);
-        let nobody = of_nobody(&call.context);
+        let nobody = clientless_context(&call.context);
         let copy = Call {
             context: Arc::new(nobody.clone()),
             ..call.clone()
@@ -305,7 +305,7 @@ fn may_be_copied(call: &Call) -> bool {
 }
 
 /// The context of the copy: no session, the same principal, and no client that can be asked.
-fn of_nobody(context: &CallContext) -> CallContext {
+fn clientless_context(context: &CallContext) -> CallContext {
     let caller = if context.caller.is_gateway() {
         Caller::gateway()
     } else {

@@ -33,7 +33,7 @@ enum Shown {
 }
 
 impl Held {
-    pub(super) fn of_key(header: HeaderName, prefix: &str, key: &str) -> Option<Self> {
+    pub(super) fn from_key(header: HeaderName, prefix: &str, key: &str) -> Option<Self> {
         let value = secret(&format!("{prefix}{key}"))?;
         let headers = HeaderMap::from_iter([(header, value.clone())]);
         Some(Self {
@@ -44,7 +44,7 @@ impl Held {
         })
     }
 
-    pub(super) fn of_grant(grant: &Grant) -> Option<Self> {
+    pub(super) fn from_grant(grant: &Grant) -> Option<Self> {
         let (tokens, token) = (&grant.tokens, grant.tokens.access_token.expose());
         let (value, shown) = match tokens.kind {
             TokenKind::Bearer => {

@@ -34,7 +34,7 @@ impl Shared {
         if let Method::Key { header, prefix } = &server.settings.method {
             let key = self.store.get::<UserKey>(&self.owner).await?;
             let key = key.filter(|key| key.origin == server.origin());
-            let held = key.and_then(|key| Held::of_key(header.clone(), prefix, key.expose()));
+            let held = key.and_then(|key| Held::from_key(header.clone(), prefix, key.expose()));
             return Ok(held.map(Arc::new));
         }
         let Some(grant) = self.grant().await? else {
@@ -238,19 +238,19 @@ impl Shared {
 /// A grant's credentials, if they need no renewal and have not been refused.
 fn good(grant: &Grant, refused: Option<&HeaderValue>) -> Option<Held> {
     let now = SystemTime::now();
-    Held::of_grant(grant).filter(|held| refused != Some(held.value()) && !held.is_due(now))
+    Held::from_grant(grant).filter(|held| refused != Some(held.value()) && !held.is_due(now))
 }
 
 /// The credentials of a grant that cannot be renewed now. Since renewal starts before the expiry,
 /// they may still be valid.
 fn usable(grant: &Grant, refused: Option<&HeaderValue>) -> Option<Arc<Held>> {
-    let held = Held::of_grant(grant).filter(|held| refused != Some(held.value()));
+    let held = Held::from_grant(grant).filter(|held| refused != Some(held.value()));
     held.filter(|held| !held.has_ended(SystemTime::now()))
         .map(Arc::new)
 }
 
 fn sendable(grant: &Grant) -> Outcome {
-    let held = Held::of_grant(grant).map(|held| Some(Arc::new(held)));
+    let held = Held::from_grant(grant).map(|held| Some(Arc::new(held)));
     held.ok_or_else(|| unavailable(UNSENDABLE))
 }
 

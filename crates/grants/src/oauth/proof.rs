@@ -69,10 +69,10 @@ impl ProofKey {
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING)
             .map_err(|_| OAuthError::NoRandomness)?;
         let private = pair.to_pkcs8v1().map_err(|_| OAuthError::NoRandomness)?;
-        Self::of_pkcs8(private.as_ref())
+        Self::from_pkcs8(private.as_ref())
     }
 
-    fn of_pkcs8(private: &[u8]) -> Result<Self, OAuthError> {
+    fn from_pkcs8(private: &[u8]) -> Result<Self, OAuthError> {
         let private = EncodingKey::from_ec_der(private);
         let public = Jwk::from_encoding_key(&private, Algorithm::ES256);
         let mut public = public
@@ -124,7 +124,7 @@ impl TryFrom<String> for ProofKey {
         let private = STANDARD
             .decode(text)
             .map_err(|_| OAuthError::Key("a proof key is not base64".to_owned()))?;
-        Self::of_pkcs8(&private)
+        Self::from_pkcs8(&private)
     }
 }
 

@@ -130,7 +130,7 @@ impl Provider {
     }
 
     /// An authorization server with a configured token endpoint, and nothing else known.
-    pub fn of_token_endpoint(issuer: String, token_endpoint: Url) -> Self {
+    pub fn from_token_endpoint(issuer: String, token_endpoint: Url) -> Self {
         Self {
             issuer,
             authorization_endpoint: None,
@@ -152,7 +152,7 @@ impl Provider {
     /// basic/authorization, 2.3.3). PKCE is required there.
     pub(crate) fn at_default_places(origin: &str) -> Option<Self> {
         let at = |path: &str| Url::parse(&format!("{origin}{path}")).ok();
-        let known = Self::of_token_endpoint(origin.to_owned(), at("/token")?);
+        let known = Self::from_token_endpoint(origin.to_owned(), at("/token")?);
         Some(Self {
             authorization_endpoint: at("/authorize"),
             registration_endpoint: at("/register"),

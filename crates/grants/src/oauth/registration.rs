@@ -100,7 +100,7 @@ impl ClientMetadata {
     /// A client called `client_name` that signs users in with codes that browsers bring to
     /// `redirect_uri`, and refreshes their tokens. It has only an id; [`register`] finds out
     /// whether it gets a secret.
-    pub fn of_code_client(client_name: impl Into<String>, redirect_uri: &Url) -> Self {
+    pub fn new_code_client(client_name: impl Into<String>, redirect_uri: &Url) -> Self {
         let is_native = crate::fetch::is_loopback(redirect_uri);
         Self {
             client_name: client_name.into(),
@@ -117,7 +117,7 @@ impl ClientMetadata {
 impl ClientRegistration {
     /// A client without a secret, at an authorization server that accepts the URL of its metadata
     /// as `client_id`.
-    pub fn of_document(provider: &Provider, client_id: &Url, key: Option<SigningKey>) -> Self {
+    pub fn from_document(provider: &Provider, client_id: &Url, key: Option<SigningKey>) -> Self {
         let key = key.filter(|_| provider.accepts_authentication("private_key_jwt"));
         let authentication =
             key.map_or(ClientAuthentication::None, ClientAuthentication::PrivateKey);

@@ -255,7 +255,7 @@ impl Visit<'_> {
         let identity = join_path(self.public_url, IDENTITY_CALLBACK)?;
         let [shared, identity] =
             [shared, identity].map(|url| join_path(&url, &format!("/{issuer}")));
-        let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &shared?);
+        let metadata = ClientMetadata::new_code_client(CLIENT_NAME, &shared?);
         let redirect_uris = [metadata.redirect_uris, vec![identity?.into()]].concat();
         let metadata = ClientMetadata {
             client_id: Some(join_path(&documents?, &format!("/{issuer}.json"))?.into()),

@@ -115,7 +115,7 @@ impl Setting {
         let record = BegunSignIn {
             principal: vec![2],
             server: "notes".to_owned(),
-            provider: Provider::of_token_endpoint(issuer.clone(), endpoint.clone()),
+            provider: Provider::from_token_endpoint(issuer.clone(), endpoint.clone()),
             client: None,
             proof_key: None,
             request: AuthorizationRequest {

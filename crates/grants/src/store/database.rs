@@ -128,7 +128,7 @@ impl Database {
     /// The epoch of the record of this name.
     pub(super) fn epoch(&self, kind: Kind, name: &str) -> Result<u64, StoreError> {
         if kind.has_epochs() {
-            Ok(self.epochs.read(kind, name).map_err(of_epochs)?)
+            Ok(self.epochs.read(kind, name).map_err(removal_error)?)
         } else {
             Ok(0)
         }
@@ -137,7 +137,7 @@ impl Database {
     /// Begins the next epochs of these records.
     pub(super) fn end_epochs(&self, kind: Kind, names: &[String]) -> Result<(), StoreError> {
         if kind.has_epochs() {
-            Ok(self.epochs.end(kind, names).map_err(of_epochs)?)
+            Ok(self.epochs.end(kind, names).map_err(removal_error)?)
         } else {
             Ok(())
         }
@@ -208,7 +208,7 @@ impl Database {
     }
 }
 
-fn of_epochs(error: io::Error) -> StoreError {
+fn removal_error(error: io::Error) -> StoreError {
     StoreError::File(format!("the file removed: {error}"))
 }
 

@@ -213,7 +213,7 @@ async fn client_is_registered_as_the_authorization_server_wants_it() {
             .authority
             .describe(json!({ "token_endpoint_auth_methods_supported": methods }));
         let provider = world.provider().await;
-        let metadata = ClientMetadata::of_code_client("Fanlight", &url(CALLBACK));
+        let metadata = ClientMetadata::new_code_client("Fanlight", &url(CALLBACK));
         let registered = register(&requests(), &provider, &metadata).await.unwrap();
         assert!(registered.client_id == "registered" && registered.is_valid_at(&provider));
         let sent: serde_json::Value =
@@ -229,7 +229,7 @@ async fn client_is_registered_as_the_authorization_server_wants_it() {
         assert!(sent.get("client_id").is_none());
     }
     let web =
-        ClientMetadata::of_code_client("Fanlight", &url("https://mcp.example.com/oauth/callback"));
+        ClientMetadata::new_code_client("Fanlight", &url("https://mcp.example.com/oauth/callback"));
     assert_eq!(web.application_type, "web");
 }
 

@@ -80,7 +80,7 @@ fn endpoints_follow_the_specification() {
 fn log_records_have_a_target_of_their_own() {
     let of = |configured, variables: &[(&str, &str)]| {
         display(
-            OtlpTarget::of_logs(
+            OtlpTarget::read_logs(
                 Collector {
                     endpoint: configured,
                 },

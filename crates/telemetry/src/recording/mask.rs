@@ -124,7 +124,7 @@ impl Masking<'_> {
             }
             let (name, at) = (name.unwrap_or_default(), start + member.value.start);
             if place.is_schema {
-                self.of_schema(&name, &inner, at, place.is_secret);
+                self.mask_schema_member(&name, &inner, at, place.is_secret);
             } else if secret_members.hide(&name, &inner) && !is_progress_token(place, &name) {
                 self.replace(&inner, at, MASKED);
             } else {
@@ -140,7 +140,7 @@ impl Masking<'_> {
     }
 
     /// Masks a member of a schema. The names of properties are no names of secrets' values.
-    fn of_schema(&mut self, name: &str, value: &Json, start: usize, is_secret_one: bool) {
+    fn mask_schema_member(&mut self, name: &str, value: &Json, start: usize, is_secret_one: bool) {
         let schema = |is_secret| Place {
             is_schema: true,
             is_secret,

@@ -41,7 +41,7 @@ pub struct RingLimits {
 
 impl RingLimits {
     /// The limit of the bytes of one trace.
-    pub(crate) fn of_trace(self) -> usize {
+    pub(crate) fn trace_bytes(self) -> usize {
         self.bytes / 8
     }
 }
@@ -130,7 +130,7 @@ impl Ring {
         let (id, evicted) = {
             let mut state = self.state.lock();
             let attempt = Attempt::from_span(&span);
-            let most = self.limits.of_trace();
+            let most = self.limits.trace_bytes();
             let by_state = continued.and_then(|one| state.rounds.take(one));
             let first = first.or(by_state);
             let first = first.filter(|first| state.traces.contains_key(first));

@@ -107,7 +107,7 @@ pub(crate) async fn end(State(admin): AdminState) -> Answer {
 }
 
 /// One trace as a recording.
-pub(crate) async fn of_trace(State(admin): AdminState, Path(id): Path<String>) -> Answer {
+pub(crate) async fn export_trace(State(admin): AdminState, Path(id): Path<String>) -> Answer {
     let trace = traces::find(&admin, &id)?;
     let (mut scribe, batch) = trace.to_recording(DEFAULT_PATH).ok_or_else(|| {
         Refusal::new(

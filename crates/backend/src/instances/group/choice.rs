@@ -67,7 +67,7 @@ pub(super) fn better_of_two(
 
 /// The most suitable endpoint with the highest value. It stays the same while the most suitable
 /// endpoints do.
-pub(super) fn of_key(
+pub(super) fn choose_by_value(
     members: &[Arc<Instance>],
     tried: &[u64],
     value: impl Fn(u64) -> u64,

@@ -149,7 +149,7 @@ impl Group {
     fn choose(&self, call: &Call, tried: &[u64]) -> Option<Arc<Instance>> {
         let members = self.members.load();
         if let Some(session) = call.context.session() {
-            return self.of_session(&members, &call.context, session, tried);
+            return self.session_member(&members, &call.context, session, tried);
         }
         if call.method.is_list()
             && let Some(primary) = self
@@ -162,7 +162,7 @@ impl Group {
     }
 
     /// The endpoint of a client's session.
-    fn of_session(
+    fn session_member(
         &self,
         members: &[Arc<Instance>],
         client: &CallContext,
@@ -174,7 +174,7 @@ impl Group {
         };
         match members.iter().find(has_it) {
             Some(member) => Some(Arc::clone(member)),
-            None => choice::of_key(members, tried, |number| {
+            None => choice::choose_by_value(members, tried, |number| {
                 self.hasher.hash_one((session, number))
             }),
         }
@@ -382,7 +382,7 @@ impl Group {
     fn home(&self, client: &CallContext) -> Result<Arc<Instance>, BackendError> {
         let members = self.members.load();
         let session = client.session();
-        let of_session = session.and_then(|key| self.of_session(&members, client, key, &[]));
+        let of_session = session.and_then(|key| self.session_member(&members, client, key, &[]));
         let connected = || self.primary().filter(|primary| primary.is_connected());
         of_session
             .or_else(connected)

@@ -219,7 +219,7 @@ impl HttpEndpoint {
 
     /// The headers of a client's request that the server gets, as one text.
     pub(crate) fn forwarded_headers(&self, client: &Caller) -> String {
-        let lines = self.headers.of_client(client);
+        let lines = self.headers.client_headers(client);
         lines.fold(String::new(), |all, (name, value)| {
             all + name.as_str() + ":" + value + "\n"
         })
@@ -246,7 +246,7 @@ impl HttpEndpoint {
     /// the client library loses that reason.
     pub(crate) async fn refused_handshake(&self) -> Option<Remedy> {
         let error = self.try_tls().await?.err()?;
-        let Problem { what, details } = problem::of_refused_handshake(&error)?;
+        let Problem { what, details } = problem::refused_handshake(&error)?;
         let Remedy { kind, text } = details.remedy?;
         Some(Remedy {
             kind,

@@ -151,7 +151,7 @@ impl HttpTransport {
         last_event: Option<&HeaderValue>,
     ) -> Result<Opened, BackendError> {
         let get = || {
-            let mut headers = self.headers.of_message();
+            let mut headers = self.headers.message_headers();
             headers.remove(header::CONTENT_TYPE);
             headers.insert(header::ACCEPT, HeaderValue::from_static(sse::CONTENT_TYPE));
             if let Some(id) = last_event {

@@ -46,7 +46,7 @@ impl ConfiguredHeaders {
     }
 
     /// The headers of a client's request that the server gets, by the server's names.
-    pub(super) fn of_client<'a>(
+    pub(super) fn client_headers<'a>(
         &'a self,
         client: &'a Caller,
     ) -> impl Iterator<Item = (&'a HeaderName, &'a str)> {
@@ -65,7 +65,7 @@ impl ConfiguredHeaders {
         if method.is_list() {
             return;
         }
-        for (name, value) in self.of_client(client) {
+        for (name, value) in self.client_headers(client) {
             if !headers.contains_key(name)
                 && let Ok(mut value) = HeaderValue::from_str(value)
             {
@@ -149,7 +149,7 @@ impl MessageHeaders {
     }
 
     /// The headers of a message that belongs to no request.
-    pub(super) fn of_message(&self) -> HeaderMap {
+    pub(super) fn message_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::clone(&self.configured.current());
         if let Some(revision) = self.revision {
             insert(
@@ -165,12 +165,12 @@ impl MessageHeaders {
     }
 
     /// The headers of a request, with mirrored values and its trace context.
-    pub(super) fn of_request(
+    pub(super) fn request_headers(
         &self,
         mirror: Option<Mirror>,
         propagation: &Propagation,
     ) -> HeaderMap {
-        let mut headers = self.of_message();
+        let mut headers = self.message_headers();
         if let Some(Mirror {
             revision,
             method,
@@ -253,11 +253,11 @@ mod tests {
             agreed(Some(Revision::V2026_07_28)),
             agreed(Some(Revision::V2024_11_05)),
         ] {
-            let without_session = text(&headers.of_message()).replace(" mcp-session-id=s", "");
+            let without_session = text(&headers.message_headers()).replace(" mcp-session-id=s", "");
             assert_eq!(without_session, "accept=*/*");
         }
         let unnamed = agreed(Some(Revision::V2026_07_28))
-            .of_request(Some(mirror(None)), &Propagation::default());
+            .request_headers(Some(mirror(None)), &Propagation::default());
         assert_eq!(
             text(&unnamed),
             "accept=*/* mcp-method=tools/call mcp-param-r=1 mcp-protocol-version=2026-07-28"
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn modern_headers_are_equal_before_and_after_the_handshake() {
         let of = |headers: MessageHeaders| {
-            text(&headers.of_request(Some(mirror(Some("n"))), &Propagation::default()))
+            text(&headers.request_headers(Some(mirror(Some("n"))), &Propagation::default()))
         };
         assert_eq!(of(agreed(None)), of(agreed(Some(Revision::V2026_07_28))));
         assert!(of(agreed(None)).contains("mcp-name=n"));
@@ -275,7 +275,8 @@ mod tests {
 
     #[test]
     fn legacy_headers_contain_revision_and_session() {
-        let headers = agreed(Some(Revision::V2025_06_18)).of_request(None, &Propagation::default());
+        let headers =
+            agreed(Some(Revision::V2025_06_18)).request_headers(None, &Propagation::default());
         assert_eq!(
             text(&headers),
             "accept=*/* mcp-protocol-version=2025-06-18 mcp-session-id=s"

@@ -122,7 +122,7 @@ impl HttpTransport {
             propagation,
             ..
         } = outgoing;
-        let mut headers = self.headers.of_request(mirror, &propagation);
+        let mut headers = self.headers.request_headers(mirror, &propagation);
         let (endpoint, caller) = (&self.endpoint, &request.context.caller);
         (endpoint.headers).add_of_client(&mut headers, request.method, caller);
         let cause = request.context.trace.exchange();
@@ -247,7 +247,7 @@ impl HttpTransport {
         let ending = self.endpoint.execute_at(
             &self.target(),
             http::Method::DELETE,
-            self.headers.of_message(),
+            self.headers.message_headers(),
             Bytes::new(),
             false,
         );
@@ -257,7 +257,7 @@ impl HttpTransport {
 
     /// Sends a message that is not a request.
     fn post(&self, text: Bytes) -> Exchange {
-        let headers = self.headers.of_message();
+        let headers = self.headers.message_headers();
         self.record_sent(&headers, &text, 0);
         self.post_with(headers, text, false)
     }

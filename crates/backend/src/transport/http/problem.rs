@@ -28,7 +28,7 @@ impl Problem {
     fn new(what: impl Into<String>, kind: RemedyKind, remedy: impl Into<String>) -> Self {
         Self {
             what: what.into(),
-            details: FailureDetails::of_remedy(kind, remedy.into()),
+            details: FailureDetails::from_remedy(kind, remedy.into()),
         }
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn diagnose(error: &HttpError) -> Problem {
         }
     };
     if let Some(error) = find(outermost) {
-        return of_tls(error);
+        return tls_problem(error);
     }
     let cause = error.reason();
     let text = cause.to_lowercase();
@@ -98,13 +98,13 @@ fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
 }
 
 /// The problem behind an error, if the server refused the client's part of the handshake.
-pub(super) fn of_refused_handshake(error: &reqwest::Error) -> Option<Problem> {
+pub(super) fn refused_handshake(error: &reqwest::Error) -> Option<Problem> {
     find(error)
         .filter(|_| is_refused_handshake(error))
-        .map(of_tls)
+        .map(tls_problem)
 }
 
-fn of_tls(error: &rustls::Error) -> Problem {
+fn tls_problem(error: &rustls::Error) -> Problem {
     let tls = RemedyKind::Tls;
     match error {
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Problem::new(
@@ -112,7 +112,7 @@ fn of_tls(error: &rustls::Error) -> Problem {
             tls,
             "write `http://` instead of `https://` in `url`",
         ),
-        rustls::Error::InvalidCertificate(error) => of_certificate(error),
+        rustls::Error::InvalidCertificate(error) => certificate_problem(error),
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => Problem::new(
             "it wants a client certificate",
             tls,
@@ -148,7 +148,7 @@ fn of_tls(error: &rustls::Error) -> Problem {
     }
 }
 
-fn of_certificate(error: &CertificateError) -> Problem {
+fn certificate_problem(error: &CertificateError) -> Problem {
     let tls = RemedyKind::Tls;
     match error {
         CertificateError::NotValidForNameContext {
@@ -286,7 +286,7 @@ mod tests {
             ),
         ] {
             let error = nested(error);
-            let problem = of_tls(find(&error).unwrap());
+            let problem = tls_problem(find(&error).unwrap());
             assert!(problem.what.contains(expected), "{}", problem.what);
             let remedy = problem.details.remedy.unwrap();
             assert_eq!(remedy.kind, RemedyKind::Tls);

@@ -83,7 +83,7 @@ pub(super) async fn find_requirements(
         .filter_map(std::future::ready)
         .collect()
         .await;
-    let of_users = all.iter().filter_map(SignIn::of_users);
+    let of_users = all.iter().filter_map(SignIn::user_wants);
     let issuers: HashSet<String> = of_users.map(|wants| wants.issuer.clone()).collect();
     for one in &mut all {
         match &mut one.wants {
@@ -311,7 +311,7 @@ impl SignIn {
     }
 
     /// The requirements, if each user signs in.
-    fn of_users(&self) -> Option<&Wants> {
+    fn user_wants(&self) -> Option<&Wants> {
         let wants = self.wants.as_ref().ok()?;
         matches!(wants.entry, Entry::User { .. }).then_some(wants)
     }

@@ -32,7 +32,7 @@ impl Program {
     pub(super) const MCP_HUB: Self = Self::other("MCPHub", Unit::Milliseconds);
     pub(super) const FAST_AGENT: Self = Self::other("fast-agent", Unit::Seconds);
     pub(super) const LITELLM: Self = Self {
-        notation: of_litellm,
+        notation: rewrite_litellm,
         ..Self::other("LiteLLM", Unit::Seconds)
     };
 
@@ -41,7 +41,7 @@ impl Program {
             client: None,
             title,
             unit,
-            notation: of_editors,
+            notation: rewrite_editors,
         }
     }
 
@@ -66,10 +66,10 @@ impl Program {
         };
         let notation = match client {
             Client::Gemini | Client::Goose => braced,
-            Client::OpenCode => of_opencode,
-            Client::Continue => of_continue,
+            Client::OpenCode => rewrite_opencode,
+            Client::Continue => rewrite_continue,
             Client::Codex => str::to_owned,
-            _ => of_editors,
+            _ => rewrite_editors,
         };
         Self {
             client: Some(client),
@@ -104,7 +104,7 @@ impl Program {
 
 /// Rewrites editors' variables whose names Fanlight does not accept: `${/}` and
 /// `${workspaceFolder:name}`.
-fn of_editors(text: &str) -> String {
+fn rewrite_editors(text: &str) -> String {
     let text = text.replace("${/}", "/").replace("${pathSeparator}", "/");
     expressions(&text, "${workspaceFolder:", "}", &|_| {
         Some("${workspaceFolder}".to_owned())
@@ -112,7 +112,7 @@ fn of_editors(text: &str) -> String {
 }
 
 /// Rewrites variables, which are empty if unset, and files in the form `{file:path}`.
-fn of_opencode(text: &str) -> String {
+fn rewrite_opencode(text: &str) -> String {
     let text = expressions(text, "{env:", "}", &|name| Some(format!("${{{name}:-}}")));
     expressions(&text, "{file:", "}", &|path| {
         Some(format!("${{file:{path}}}"))
@@ -120,16 +120,16 @@ fn of_opencode(text: &str) -> String {
 }
 
 /// Rewrites `${{ secrets.NAME }}` and `${{ inputs.NAME }}` as variables.
-fn of_continue(text: &str) -> String {
+fn rewrite_continue(text: &str) -> String {
     let text = expressions(text, "${{", "}}", &|content| {
         let (_, name) = content.rsplit_once('.')?;
         Some(format!("${{{name}}}"))
     });
-    of_editors(&text)
+    rewrite_editors(&text)
 }
 
 /// Rewrites `os.environ/NAME`, which is a whole value.
-fn of_litellm(text: &str) -> String {
+fn rewrite_litellm(text: &str) -> String {
     text.strip_prefix("os.environ/")
         .map_or_else(|| text.to_owned(), |name| format!("${{{name}}}"))
 }

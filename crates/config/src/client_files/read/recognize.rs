@@ -112,7 +112,7 @@ fn by_content(root: &Node) -> Option<Program> {
     } else if !has_servers && any("extensions", &["cmd", "uri", "bundled"]) {
         Client::Goose
     } else if !has_servers && is_map("mcp") && section("listen").is_none() {
-        return Some(of_mcp(root));
+        return Some(recognize_mcp(root));
     } else if section("mcp_servers").is_some()
         && (entries(root).len() == 1
             || has_any(&["model_list", "general_settings", "litellm_settings"]))
@@ -145,7 +145,7 @@ fn any_of_mcp_settings(root: &Node) -> bool {
 }
 
 /// The program of a file with servers under `mcp`. Only OpenCode writes a command as a list.
-fn of_mcp(root: &Node) -> Program {
+fn recognize_mcp(root: &Node) -> Program {
     let section = find(root, "mcp").map_or(root, |entry| &entry.value);
     let nested = find(section, "servers").map(|entry| &entry.value);
     let is_opencode = |entry: &Entry| {

@@ -40,7 +40,7 @@ impl Endpoint {
             let url = guard
                 .public_url()
                 .map(|url| resource_url(url.as_str(), destination.resource));
-            page::of_denied(
+            page::denied_page(
                 status,
                 denial,
                 url.as_deref(),

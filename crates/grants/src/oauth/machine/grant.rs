@@ -32,7 +32,7 @@ struct Exchanged {
 }
 
 impl Exchanged {
-    fn of_user(
+    fn from_user_token(
         SubjectToken {
             token,
             provider,
@@ -85,14 +85,15 @@ impl Asking<'_> {
             return self.exchange(&token, registration, target).await;
         }
         let user = self.user.ok_or(OAuthError::NoSubject)?;
-        let first = Exchanged::of_user(user.token(kind, None).await?, kind);
+        let first = Exchanged::from_user_token(user.token(kind, None).await?, kind);
         match self.exchange(&first, registration, target).await {
             Err(error)
                 if error
                     .refusal()
                     .is_some_and(|code| OF_SUBJECT.contains(&code)) =>
             {
-                let other = Exchanged::of_user(user.token(kind, Some(&first.token)).await?, kind);
+                let other =
+                    Exchanged::from_user_token(user.token(kind, Some(&first.token)).await?, kind);
                 if other.token == first.token {
                     return Err(error);
                 }

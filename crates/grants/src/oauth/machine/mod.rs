@@ -59,7 +59,10 @@ impl MachineAccess {
     }
 
     /// A user's access with these settings.
-    pub(crate) fn of_user(settings: MachineSettings, user: Arc<dyn SubjectTokens>) -> Arc<Self> {
+    pub(crate) fn new_for_user(
+        settings: MachineSettings,
+        user: Arc<dyn SubjectTokens>,
+    ) -> Arc<Self> {
         Self::build(settings, Some(user))
     }
 

@@ -113,7 +113,7 @@ impl MachineSettings {
     pub(super) fn configured_provider(&self) -> Option<Provider> {
         let endpoint = self.token_endpoint.as_ref()?;
         let issuer = self.issuer.clone().unwrap_or_else(|| endpoint.to_string());
-        Some(Provider::of_token_endpoint(issuer, endpoint.clone()))
+        Some(Provider::from_token_endpoint(issuer, endpoint.clone()))
     }
 
     /// Whether both settings yield equivalent tokens: from the same authorization server, for the
