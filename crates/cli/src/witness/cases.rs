@@ -15,6 +15,8 @@ use super::comparison::braced;
 
 /// The cursor of the second page of tools; a cursor may be any text.
 pub(super) const SECOND_PAGE: &str = "page 2/+é=";
+/// The method of a subscription, which has no answer while it lasts.
+pub(super) const LISTEN: &str = "subscriptions/listen";
 /// The only tool of the second server.
 pub(super) const SECOND: &str = "second";
 /// The answers of the client to the server's questions, by method.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::cases::ANSWERS;
+use super::cases::{ANSWERS, LISTEN};
 use super::comparison::text_at;
 use crate::judge::peer::Broken;
 use crate::judge::peer::LONGEST;
@@ -25,6 +25,8 @@ use crate::judge::peer::stdio::Process;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time by which a notification may follow its response on another stream.
 const AFTER: Duration = Duration::from_secs(2);
+/// The time for which the client listens.
+const LISTENING: Duration = Duration::from_secs(3);
 /// The number of messages that wait to be read.
 const MESSAGES: usize = 1000;
 /// The most pages of a list.
@@ -247,7 +249,11 @@ impl PerfectClient {
 
     /// Sends a request, and waits for its answer. Answers questions meanwhile.
     pub(super) async fn ask(&mut self, asked: &Asked<'_>) -> Result<Transcript, String> {
-        let until = self.end.min(Instant::now() + PATIENCE);
+        let patience = match asked.method {
+            LISTEN => LISTENING,
+            _ => PATIENCE,
+        };
+        let until = self.end.min(Instant::now() + patience);
         let mut transcript = self.exchange(asked, until).await?;
         for _ in 0..ROUNDS {
             let Some(retry) = retried(&transcript.response) else {
@@ -303,11 +309,13 @@ impl PerfectClient {
         sent.map_err(|_| "no answer in time".to_owned())?
             .map_err(|error| error.to_string())?;
         loop {
-            let heard = timeout_at(until, self.inbox.recv()).await;
-            let heard = heard.map_err(|_| {
+            let Ok(heard) = timeout_at(until, self.inbox.recv()).await else {
                 self.late.insert(id.to_owned());
-                "no answer in time".to_owned()
-            })?;
+                match asked.method {
+                    LISTEN => return Ok(transcript),
+                    _ => return Err("no answer in time".to_owned()),
+                }
+            };
             let heard = heard.ok_or("it has ended")?;
             let message = heard.message?;
             match (message.get("method"), message.get("id")) {

@@ -7,7 +7,7 @@ use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::{Era, Json, Method};
 use tokio::time::Instant;
 
-use super::cases::{ALL, Case, Exchange, Look, SECOND, SECOND_PAGE, TWINS, find_exchange};
+use super::cases::{ALL, Case, Exchange, LISTEN, Look, SECOND, SECOND_PAGE, TWINS, find_exchange};
 use super::client::{Asked, PerfectClient, Transcript};
 use super::comparison::{Outcome, braced, compare, note_additions, text_at};
 use super::gateway::{Run, Stage, TOKEN, Transport, known_as};
@@ -176,6 +176,9 @@ impl Examination<'_> {
                     }
                     None => sent.as_text().to_owned(),
                 };
+                let id = heard.sent.get("id").unwrap_or_default();
+                let with = format!(r#"subscriptionId":{}"#, id.as_text());
+                let sent = sent.replace(r#"subscriptionId":0"#, &with);
                 let found = Some(found).filter(|it| it.items().next().is_some());
                 let sent = json(sent.as_bytes()).unwrap_or_default();
                 Ok(part(case, &sent, found.as_ref()))
@@ -247,6 +250,11 @@ impl Examination<'_> {
             true => self.task().ok_or("no task was begun")?,
             false => name_at(&mut self.client, exchange).await?,
         };
+        if exchange.method == LISTEN {
+            let resource = name_at(&mut self.client, find_exchange("resources/read")?).await?;
+            let params = exchange.params.replace("%uri", &resource);
+            return self.client.ask(&request(exchange, "", &params)).await;
+        }
         let asked = request(exchange, &name, &exchange.params);
         self.client.ask(&asked).await
     }

@@ -19,6 +19,9 @@ const COMPLETE: &str = r#""resultType":"complete","#;
 const CACHED: &str = r#""ttlMs":61000,"cacheScope":"public","#;
 const NOT_FOUND: &str = r#""error":{"code":-32601,"message":"Method not found"}"#;
 
+/// How often a subscription tells the same, more than a conversation lasts.
+const TOLD: usize = 500;
+
 /// One of the servers behind a gateway.
 #[derive(Default)]
 pub(super) struct PerfectServer {
@@ -45,27 +48,11 @@ impl PerfectServer {
 impl Author for PerfectServer {
     fn write(&self, era: Era, request: &Request) -> Take {
         let params = request.params.clone().unwrap_or_else(Json::empty_object);
-        let who = params.get("arguments").and_then(|it| it.text_at("who"));
-        let who = who.unwrap_or_default();
         let exchange = self.exchange(request, &params);
-        let mut steps: Vec<Step> = Vec::new();
-        for before in exchange.map_or(&[][..], |it| &it.before) {
-            let text = message(&braced(before.get()).replace("%who", &who));
-            let question = text.get("id");
-            let role = question.clone().map_or(Role::Notification, Role::Question);
-            let awaited = question.and_then(|id| await_answer(id, &text));
-            steps.push(send(0, text, role));
-            steps.extend(awaited);
-        }
-        let answer = answer(
-            era,
-            self.is_second,
-            request.method.as_str(),
-            exchange,
-            &params,
-        );
-        let wait = exchange.map_or(0, |it| it.wait);
-        steps.push(send(wait, answer, Role::Answer(None)));
+        let steps = match exchange {
+            Some(exchange) if request.method == Method::Listen => tell(exchange, &params),
+            _ => self.respond(era, request, exchange, &params),
+        };
         Take {
             connection: 0,
             index: 0,
@@ -85,6 +72,32 @@ impl Author for PerfectServer {
 }
 
 impl PerfectServer {
+    /// The messages before an answer, and the answer.
+    fn respond(
+        &self,
+        era: Era,
+        request: &Request,
+        exchange: Option<&Exchange>,
+        params: &Json,
+    ) -> Vec<Step> {
+        let who = params.get("arguments").and_then(|it| it.text_at("who"));
+        let who = who.unwrap_or_default();
+        let mut steps: Vec<Step> = Vec::new();
+        for before in exchange.map_or(&[][..], |it| &it.before) {
+            let text = message(&braced(before.get()).replace("%who", &who));
+            let question = text.get("id");
+            let role = question.clone().map_or(Role::Notification, Role::Question);
+            let awaited = question.and_then(|id| await_answer(id, &text));
+            steps.push(send(0, text, role));
+            steps.extend(awaited);
+        }
+        let method = request.method.as_str();
+        let answer = answer(era, self.is_second, method, exchange, params);
+        let wait = exchange.map_or(0, |it| it.wait);
+        steps.push(send(wait, answer, Role::Answer(None)));
+        steps
+    }
+
     fn exchange(&self, request: &Request, params: &Json) -> Option<&'static Exchange> {
         let name = params.get("name");
         let mut exchanges = ALL.exchanges.iter();
@@ -96,6 +109,27 @@ impl PerfectServer {
             _ => it.method == request.method.as_str() && (!self.is_second || it.name.is_empty()),
         })
     }
+}
+
+/// The messages of a subscription: its confirmation, and those that the client wants, again and
+/// again, since a gateway may subscribe before its client does.
+fn tell(exchange: &Exchange, params: &Json) -> Vec<Step> {
+    let wanted = params.get("notifications").unwrap_or_default();
+    let messages = exchange.before.iter().filter_map(|it| {
+        let text = message(&braced(it.get()).replace(r#""%wanted""#, wanted.as_text()));
+        let is_wanted = match &*text.text_at("method")? {
+            "notifications/prompts/list_changed" => wanted.get("promptsListChanged").is_some(),
+            "notifications/resources/updated" => wanted.get("resourceSubscriptions").is_some(),
+            _ => true,
+        };
+        is_wanted.then_some(text)
+    });
+    let messages: Vec<Json> = messages.collect();
+    let told = messages.get(1..).unwrap_or_default();
+    let told = std::iter::repeat_n(told, TOLD).flatten();
+    let all = messages.first().into_iter().chain(told);
+    all.map(|text| send(exchange.wait, text.clone(), Role::Notification))
+        .collect()
 }
 
 /// The answer to a request, with the id 0.
