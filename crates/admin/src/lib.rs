@@ -38,6 +38,7 @@ mod operator;
 mod ready;
 mod replicas;
 mod reply;
+mod route;
 mod router;
 mod settings;
 mod ui;

@@ -5,10 +5,8 @@ use std::time::SystemTime;
 
 use axum::Router;
 use axum::extract::State;
-use axum::handler::Handler;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use axum::routing::{MethodRouter, get, post};
 use fanlight_telemetry::metrics::{Family, FamilyInfo, prometheus};
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -16,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use crate::access::{Needs, OperatorConnection, require, require_host};
 use crate::operator::Role;
 use crate::reply::{Refusal, json, with_default_headers};
+use crate::route::{Route, read};
 use crate::{Admin, AdminState, api, ready, ui};
 
 /// The header of `/healthz` that identifies the gateway.
@@ -187,25 +186,6 @@ const HELD_DEFINITIONS: FamilyInfo = FamilyInfo::gauge(
     "{definition}",
     "Definitions of servers that are held until somebody approves them.",
 );
-
-/// A route: its path, its access requirements, and its handlers.
-pub(crate) struct Route(
-    pub(crate) &'static str,
-    pub(crate) Needs,
-    pub(crate) MethodRouter<Arc<Admin>>,
-);
-
-/// A route that allows only `GET` and `HEAD`.
-pub(crate) fn read<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodRouter<Arc<Admin>> {
-    get(handler).fallback(async || Refusal::method("GET, HEAD"))
-}
-
-/// A route that allows only `POST`.
-pub(crate) fn change<H: Handler<T, Arc<Admin>>, T: 'static>(
-    handler: H,
-) -> MethodRouter<Arc<Admin>> {
-    post(handler).fallback(async || Refusal::method("POST"))
-}
 
 #[cfg(test)]
 mod tests {

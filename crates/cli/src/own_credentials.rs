@@ -7,12 +7,11 @@ use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fanlight_backend::credentials::{
-    CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials,
-    PrincipalCredentials, Refusal,
+    CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, Refusal,
 };
 use fanlight_config::{
-    Config, IdentityProvider, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind,
-    SubjectTokenType, Transport,
+    IdentityProvider, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind,
+    SubjectTokenType,
 };
 use fanlight_grants::oauth::{
     ACCESS_TOKEN, Headers, ID_TOKEN, JWT, MachineAccess, MachineGrant, MachineSettings, OAuthError,
@@ -22,7 +21,6 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use url::Url;
 
-use super::users::{Users, auth_of_users};
 use crate::server_auth::{Place, client, trust};
 
 /// Fanlight's own credentials for one server. Secrets may be rotated while it is connected.
@@ -238,55 +236,4 @@ fn endpoint(url: Option<&String>) -> Result<Option<Url>, String> {
             .map_err(|error| format!("{url} is not a URL: {error}"))
     })
     .transpose()
-}
-
-/// The credentials for one server, besides configured headers.
-#[derive(Clone)]
-pub enum ServerCredentials {
-    /// No credentials.
-    None,
-    /// Fanlight's own credentials, the same for all callers.
-    Own(Arc<OwnCredentials>),
-    /// Separate credentials for each principal.
-    #[allow(dead_code, reason = "made where users sign in")]
-    PerPrincipal(Arc<dyn PrincipalCredentials>),
-}
-
-impl ServerCredentials {
-    /// The credentials in a server's entry: its users', or Fanlight's own.
-    pub fn new(config: &Config, server: &Server, users: &Users) -> Self {
-        if !server.user_env.is_empty() {
-            return Self::PerPrincipal(users.variables(config, server));
-        }
-        let auth =
-            auth_of_users(server).filter(|_| !matches!(server.transport, Transport::Stdio { .. }));
-        if let Some(auth) = auth {
-            return Self::PerPrincipal(users.credentials(server, auth));
-        }
-        let own = server
-            .auth
-            .as_ref()
-            .and_then(|auth| OwnCredentials::new(server, auth));
-        own.map_or(Self::None, Self::Own)
-    }
-
-    /// The source of credentials for each message, if they are the same for all callers.
-    pub fn shared(&self) -> Option<Arc<dyn CredentialSource>> {
-        match self {
-            Self::Own(own) => Some(Arc::clone(own) as _),
-            Self::None | Self::PerPrincipal(_) => None,
-        }
-    }
-
-    /// Takes over rotated secrets from a server's entry.
-    pub fn change(&self, auth: Option<&ServerAuth>) {
-        if let (Self::Own(own), Some(auth)) = (self, auth) {
-            own.change(auth);
-        }
-    }
-}
-
-/// Whether two entries give a server the same credentials, apart from rotated secrets.
-pub fn are_same(one: Option<&ServerAuth>, other: Option<&ServerAuth>) -> bool {
-    one.map(ServerAuth::without_secrets) == other.map(ServerAuth::without_secrets)
 }

@@ -500,7 +500,7 @@ async fn events(
     Events::parse(&totals).ok_or_else(|| BenchError::Other(format!("valgrind counted {totals:?}")))
 }
 
-/// What valgrind says after `part` at the end of such a run.
+/// The totals that valgrind prints after `part` at the end of such a run.
 async fn totals_of(
     bench: &Bench,
     setup: &Setup,

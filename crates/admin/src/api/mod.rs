@@ -39,7 +39,7 @@ use crate::AdminState;
 use crate::access::Needs;
 use crate::operator::Role;
 use crate::reply::{Refusal, answer, json};
-use crate::router::{Route, change, read};
+use crate::route::{Route, change, read};
 
 /// The OpenAPI description of the API.
 const OPENAPI: &str = include_str!("../../../../docs/openapi.json");

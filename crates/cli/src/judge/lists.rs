@@ -192,16 +192,6 @@ fn capability(list: ListKind) -> Option<&'static str> {
     }
 }
 
-/// The shape of a list's entries.
-pub(crate) fn shape(list: ListKind) -> Shape {
-    match list {
-        ListKind::Tools => Shape::Tool,
-        ListKind::Resources | ListKind::Skills => Shape::Resource,
-        ListKind::ResourceTemplates => Shape::ResourceTemplate,
-        ListKind::Prompts => Shape::Prompt,
-    }
-}
-
 /// Empty reports for the lists that these capabilities promise.
 pub(crate) fn declared_lists(capabilities: &Value) -> Vec<ListReport> {
     let of = |list: ListKind| {

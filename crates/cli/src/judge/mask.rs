@@ -3,7 +3,7 @@
 use fanlight_config::Server;
 use serde_json::Value;
 
-use crate::recording::values_of;
+use crate::configured_values::values_of;
 
 /// The replacement for hidden text.
 const HIDDEN: &str = "•••";

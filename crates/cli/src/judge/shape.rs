@@ -7,6 +7,7 @@
 
 use std::sync::LazyLock;
 
+use fanlight_gateway::catalogue::ListKind;
 use jsonschema::Validator;
 use serde_json::Value;
 
@@ -30,6 +31,18 @@ pub(crate) enum Shape {
     Resource,
     ResourceTemplate,
     Prompt,
+}
+
+impl Shape {
+    /// The shape of a list's entries.
+    pub(crate) fn from_list(list: ListKind) -> Self {
+        match list {
+            ListKind::Tools => Self::Tool,
+            ListKind::Resources | ListKind::Skills => Self::Resource,
+            ListKind::ResourceTemplates => Self::ResourceTemplate,
+            ListKind::Prompts => Self::Prompt,
+        }
+    }
 }
 
 const ALL: [Shape; 8] = [

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_admin::{OperationError, Operations, RateLimit, RateUse, Reloaded};
+use fanlight_cli::configured_values::configured_values;
 use fanlight_cli::flagged::{self, Flagged, find_flagged};
 use fanlight_cli::known_lists::KnownLists;
-use fanlight_cli::recording::configured_values;
 use fanlight_cli::unmatched;
 use fanlight_frontend::RateState;
 use fanlight_protocol::Json;

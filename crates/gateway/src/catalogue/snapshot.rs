@@ -42,7 +42,7 @@ pub(crate) struct Snapshot {
     /// The servers' parts in configuration order.
     pub(super) parts: Vec<Part>,
     /// The positions of the entries that servers want clients to know by a name or URI, ascending.
-    /// Of several, clients see that of the first server that their endpoint shows.
+    /// Of several, clients see the one of the first server that their endpoint shows.
     pub(super) index: HashMap<String, Vec<usize>, RandomState>,
     /// The URIs that entries of tools and skills name, and the first server that names each.
     pub(super) named: HashMap<String, BackendId, RandomState>,

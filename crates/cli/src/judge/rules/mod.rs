@@ -6,9 +6,8 @@ use fanlight_protocol::param_header::{self, MAX_MIRRORED};
 use fanlight_protocol::{Json, Revision};
 use serde_json::Value;
 
-use crate::judge::lists::shape as shape_of;
 use crate::judge::observed::{Observed, shorten};
-use crate::judge::shape;
+use crate::judge::shape::{self, Shape};
 
 /// The longest name of a tool (2025-11-25 server/tools, Tool Names).
 const LONGEST_NAME: usize = 128;
@@ -25,7 +24,7 @@ pub(crate) fn check_entry(
     observed: &mut Observed,
 ) -> Vec<String> {
     let place = format!("{} {}", list.member(), shorten(key));
-    let mut problems = shape::problems(shape_of(list), entry);
+    let mut problems = shape::problems(Shape::from_list(list), entry);
     for problem in &problems {
         let what = "An entry of a list lacks members that the specification requires.";
         observed.error("entry-shape", what, format!("{place}: {problem}"));
