@@ -1,8 +1,6 @@
 //! The annotations of a tool (2026-07-28 server/tools, `ToolAnnotations`). They are hints from its
 //! server.
 
-use memchr::memmem;
-
 use crate::json::Json;
 
 /// Whether the annotations say that a call changes nothing.
@@ -18,8 +16,7 @@ pub fn is_repeatable(annotations: &Json) -> bool {
 /// Whether the definition of a tool says that a repeated call changes nothing more.
 pub fn declares_repeatable(tool: &Json) -> bool {
     // Finding the annotations behind a large schema takes time, and many tools have no hints.
-    memmem::find(tool.bytes(), b"Hint").is_some()
-        && tool.get("annotations").as_ref().is_some_and(is_repeatable)
+    tool.may_contain("Hint") && tool.get("annotations").as_ref().is_some_and(is_repeatable)
 }
 
 fn says(annotations: &Json, hint: &str) -> bool {

@@ -3,8 +3,6 @@
 //!
 //! Source: 2026-07-28 basic/patterns/mrtr.
 
-use memchr::memmem;
-
 use crate::json::{ObjectBuilder, rewrite_object};
 use crate::{Json, Method, Response};
 
@@ -40,10 +38,7 @@ impl InputRequired {
     /// The input that `response` asks for, if any.
     pub fn from_response(response: &Response) -> Option<Self> {
         let result = response.result()?;
-        // Almost no result asks for input, and reading all members of a large one takes time. An
-        // escape could hide the word.
-        let has = |word: &[u8]| memmem::find(result.bytes(), word).is_some();
-        if !has(b"input_required") && !has(b"\\u") {
+        if !result.may_contain("input_required") {
             return None;
         }
         (result.get("resultType")?.as_str()? == "input_required").then(|| Self {

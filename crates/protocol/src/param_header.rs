@@ -7,8 +7,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use memchr::memmem;
-
 use crate::json::{Edits, Json, Kind, Unreadable, retain_elements};
 
 /// Parameters of one tool that are mirrored into headers. A tool with more is left out of the lists of modern HTTP servers.
@@ -72,7 +70,7 @@ pub enum AnnotationError {
 /// If an annotation breaks the rules, or programs could read a definition with annotations
 /// differently.
 pub fn annotations_of_tool(tool: &Json, limit: usize) -> Result<Vec<ParamHeader>, AnnotationError> {
-    if !may_have_annotations(tool) {
+    if !tool.may_contain(ANNOTATION) {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
@@ -89,15 +87,9 @@ pub fn annotations_of_tool(tool: &Json, limit: usize) -> Result<Vec<ParamHeader>
     Ok(found)
 }
 
-/// Whether a text may have an annotation. Almost none has, but an escape could hide one.
-fn may_have_annotations(json: &Json) -> bool {
-    let text = json.bytes();
-    memmem::find(text, ANNOTATION.as_bytes()).is_some() || memmem::find(text, b"\\u").is_some()
-}
-
 /// The mirrored parameters of a tool with this input schema, of which there may be at most `limit`.
 pub fn annotations(input_schema: &Json, limit: usize) -> Result<Vec<ParamHeader>, AnnotationError> {
-    if !may_have_annotations(input_schema) {
+    if !input_schema.may_contain(ANNOTATION) {
         return Ok(Vec::new());
     }
     let mut found = Found {
@@ -160,7 +152,7 @@ pub fn without_invalid_tools(
 ) -> Option<Json> {
     let at = result.place("tools")?;
     let tools = result.slice(at.clone());
-    let may_have = may_have_annotations(&tools);
+    let may_have = tools.may_contain(ANNOTATION);
     let mut valid = Vec::new();
     for element in tools.elements() {
         let tool = tools.slice(element);

@@ -171,6 +171,13 @@ impl Json {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
+    /// Whether a string in the text may contain `word`. Almost none contains a rare word, and reading
+    /// all members of a large value takes time. An escape could hide the word.
+    pub(crate) fn may_contain(&self, word: &str) -> bool {
+        let has = |word: &str| memchr::memmem::find(&self.0, word.as_bytes()).is_some();
+        has(word) || has("\\u")
+    }
+
     /// The type of the value, which its first byte tells.
     pub fn kind(&self) -> Kind {
         self.value().kind()

@@ -42,9 +42,8 @@ struct Wants {
     entry: Entry,
     /// The redirect URI of the server's users, if the gateway's URL is configured.
     redirect_uri: Option<String>,
-    /// Whether only its own redirect URI keeps another authorization server, which sends browsers on
-    /// to this one, from its codes (RFC 9700, 4.4): this one does not name itself in its answers
-    /// (RFC 9207), and is not the only one.
+    /// Whether only a redirect URI of its own protects the codes of this authorization server. Another
+    /// one could send browsers on to it (RFC 9700, 4.4), and its answers do not name it (RFC 9207).
     needs_own_redirect_uri: bool,
 }
 
