@@ -51,9 +51,9 @@ async fn attack(answer: Reply) {
         );
     }
     within("copies at the mirror", evil.wait_for("tools/call", 1)).await;
-    // Sixteen copies in a debug build, each with an answer and its comparison.
+    // Sixteen answers, of which one at a time is compared, in a debug build.
     let bounds = Bounds {
-        memory: 96 << 20,
+        memory: 48 << 20,
         processor: std::time::Duration::from_secs(8),
         ..Bounds::SMALL
     };

@@ -76,6 +76,8 @@ struct Shared {
     server: Arc<dyn BackendClient>,
     mirror: MirrorSettings,
     permits: Arc<Semaphore>,
+    /// Lets one comparison run at a time, which may take several times the memory of its answers.
+    comparing: Semaphore,
     counts: [AtomicU64; 4],
     metrics: Option<Arc<BackendMetrics>>,
     /// The latest differing answers, newest first.
@@ -94,6 +96,7 @@ impl Copies {
             server,
             mirror,
             permits: Arc::new(Semaphore::new(AT_ONCE)),
+            comparing: Semaphore::new(1),
             counts: Default::default(),
             metrics,
             last: Mutex::default(),
@@ -205,9 +208,11 @@ impl Shared {
         };
         // Comparing may take long.
         let comparing = move || compare_answers(&answer, &other, &Tolerance::default());
+        let turn = self.comparing.acquire().await;
         let Ok(differences) = tokio::task::spawn_blocking(comparing).await else {
             return;
         };
+        drop(turn);
         if differences.is_empty() {
             self.count(MirrorOutcome::Same);
             return span.finish_copy(MirrorOutcome::Same.as_str());

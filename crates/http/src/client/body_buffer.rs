@@ -167,11 +167,14 @@ impl Drop for Pages {
         if let (Some(map), Ok(runtime)) = (self.map.take(), Handle::try_current()) {
             let mut spare = SPARE.lock();
             let surplus = spare.put(map, self.max_spare);
-            if !spare.maps.is_empty() && !std::mem::replace(&mut spare.has_sweeper, true) {
-                runtime.spawn(Sweeper.run());
-            }
+            let needs_sweeper =
+                !spare.maps.is_empty() && !std::mem::replace(&mut spare.has_sweeper, true);
+            // A runtime that has ended drops the sweeper here, which locks the spare pages.
             drop(spare);
             drop(surplus);
+            if needs_sweeper {
+                runtime.spawn(Sweeper.run());
+            }
         }
     }
 }
@@ -347,7 +350,13 @@ mod tests {
             drop(pages);
             drop(entered);
             assert_eq!(spare_of(SIZE), 1);
+            let handle = inner.handle().clone();
             inner.shutdown_background();
+            assert_eq!(spare_of(SIZE), 0);
+            let pages = filled(SIZE, usize::MAX);
+            let entered = handle.enter();
+            drop(pages);
+            drop(entered);
             assert_eq!(spare_of(SIZE), 0);
         });
     }
