@@ -32,7 +32,7 @@ answers! {
     pub struct ValkeyView {
         /// The URL without user and password.
         pub url: String,
-        /// Since when the connection is in this state.
+        /// The time when the connection entered its current state.
         pub since_ms: f64,
         /// The problem; null while it is connected.
         pub trouble: Option<String>,
@@ -51,7 +51,7 @@ answers! {
         pub address: Option<String>,
         /// The version of its program.
         pub version: String,
-        /// When it was started.
+        /// The time of the start.
         pub since_ms: f64,
         /// Whether the replica is shutting down. It then only finishes running work.
         pub is_ending: bool,

@@ -17,9 +17,9 @@ pub struct Settings {
     pub keys: Option<Vec<Key>>,
     /// Whether TLS client certificates are accepted.
     pub certificates: bool,
-    /// The headers of a proxy.
+    /// The headers in which a proxy names the user.
     pub proxy: Option<ProxySettings>,
-    /// Whether users of this machine are.
+    /// Whether users of this machine are identified by their Unix socket.
     pub socket: bool,
 }
 

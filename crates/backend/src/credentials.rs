@@ -21,8 +21,9 @@ pub trait CredentialSource: Send + Sync + 'static {
     /// own time limit.
     fn credentials(&self, message: &MessageTarget<'_>) -> Credentials;
 
-    /// Handles a server's refusal of a message, which certainly did not run. Returns other
-    /// credentials for one retry, or says why there are none; `None` keeps the refusal.
+    /// Handles a server's refusal of credentials. The refused message certainly did not run.
+    /// Returns other credentials for one retry, or the reason why there are none; `None` leaves the
+    /// refusal as the answer.
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials>;
 
     /// Handles the refusal of the credentials from [`Self::replace`]. Says what is missing, if that

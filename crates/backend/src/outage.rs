@@ -14,11 +14,11 @@ const INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct Outage {
     since: Option<Instant>,
     failures: u64,
-    /// The time of the last line.
+    /// The time of the last log line.
     said: Option<Instant>,
 }
 
-/// The line about a failed attempt.
+/// A log line about a failed attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     Began,
@@ -33,8 +33,8 @@ pub(crate) struct Extent {
 }
 
 impl Outage {
-    /// Records a failed attempt. Returns no line soon after the last one, even if there was a short
-    /// success in between.
+    /// Records a failed attempt. Returns no line soon after the last one, even if an attempt
+    /// succeeded in between.
     pub(crate) fn record_failure(&mut self) -> Option<Line> {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);

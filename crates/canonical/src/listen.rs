@@ -51,7 +51,7 @@ impl Interest {
         self.uris.is_empty() && self.tasks.is_empty() && self.unknown.is_none()
     }
 
-    /// Adds what another server or connection honours.
+    /// Adds the interests that another server or connection has accepted.
     pub fn extend(&mut self, other: Self) {
         self.lists = self.lists | other.lists;
         self.uris.extend(other.uris);

@@ -166,7 +166,8 @@ impl FrontendSettings {
 }
 
 impl FrontendSettings {
-    /// Settings that answer requests to loopback names alone, with `authenticate` for clients and this `record`.
+    /// Default settings with this authentication and audit log. Only requests to loopback names are
+    /// answered.
     pub fn new(authenticate: Arc<dyn Authenticate>, record: Arc<dyn Record>) -> Self {
         Self {
             endpoint: Endpoint::Default,

@@ -16,9 +16,9 @@ use crate::folder::Folder;
 
 /// The file with the note about the key.
 const NOTE: &str = "sealing-key";
-/// The length limit of the note.
+/// The maximum length of the note, in bytes.
 const LONGEST: usize = 4096;
-/// The note for a key derived from the one in the folder.
+/// The content of the note if the key is derived from the folder's key.
 const IN_FILE: &str = "file";
 const IN_KEYRING: &str = "keyring";
 

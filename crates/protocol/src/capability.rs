@@ -81,7 +81,8 @@ impl ClientCapability {
         }
     }
 
-    /// The member of `ClientCapabilities` that declares this capability, by itself or with a part.
+    /// The member of `ClientCapabilities` that declares this capability, alone or together with
+    /// [`Self::part`].
     fn member(self) -> &'static str {
         match self {
             Self::ElicitationByForm | Self::ElicitationByUrl | Self::ElicitationByOther => {
@@ -93,7 +94,8 @@ impl ClientCapability {
         }
     }
 
-    /// The part of that member that declares this capability; `None` if the member alone does.
+    /// The part of [`Self::member`] that declares this capability; `None` if the member alone
+    /// declares it.
     fn part(self) -> Option<&'static str> {
         match self {
             Self::ElicitationByForm => Some("form"),
@@ -114,7 +116,7 @@ impl ClientCapability {
 pub struct MissingCapability {
     /// The missing capability.
     pub capability: ClientCapability,
-    /// Set if the client has declared the capability, but not the part that is needed.
+    /// Whether the client has declared the capability but not its needed part.
     in_part: bool,
 }
 

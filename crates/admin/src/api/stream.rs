@@ -27,7 +27,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// An answer that is limited otherwise.
+    /// A response outside the limit of event streams.
     pub(super) fn new(admin: &Arc<Admin>, now: &InForce, operator: Operator) -> Self {
         Self {
             admin: Arc::clone(admin),
@@ -37,7 +37,7 @@ impl Watch {
         }
     }
 
-    /// One of the limited number of streams.
+    /// An event stream; refused if too many are open.
     pub(super) fn follower(
         admin: &Arc<Admin>,
         now: &InForce,

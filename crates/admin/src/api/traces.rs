@@ -62,9 +62,9 @@ answers! {
         /// The name of the client's identity; null if it is not authenticated.
         principal: Option<String>,
     } + optional {
-        /// The number of attempts to connect that it represents; absent for other traces.
+        /// The number of attempts to connect that this trace represents; absent for other traces.
         attempts: u64,
-        /// When the first of these attempts began.
+        /// The start of the first of these attempts.
         first_ms: f64,
     }
 }

@@ -434,7 +434,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 pub(crate) struct Verified {
     pub(crate) identity: Arc<Identity>,
     pub(crate) binding: Binding,
-    /// The time until which it need not be verified again.
+    /// The time until which the verification is valid.
     pub(crate) until: SystemTime,
 }
 

@@ -33,9 +33,9 @@ impl HintReadings {
     }
 }
 
-/// The members of a call's request that headers repeat.
+/// The members of a request that its HTTP headers repeat.
 pub(super) struct MirroredMembers {
-    /// The subject of the call.
+    /// The value that `Mcp-Name` repeats: the tool's or prompt's name, or the resource's URI.
     pub(super) name: Option<Json>,
     /// The tool's mirrored parameters.
     pub(super) headers: Option<Arc<[MirroredParam]>>,
@@ -44,7 +44,7 @@ pub(super) struct MirroredMembers {
 }
 
 impl MirroredMembers {
-    /// The error for a call whose server could read other arguments than headers repeat.
+    /// The error for a call whose arguments two JSON parsers could read differently.
     pub(super) fn refuses(&self, call: &Call) -> Option<RpcError> {
         self.headers
             .as_ref()
@@ -100,9 +100,9 @@ impl Connection {
         table.find(tool).is_some_and(|known| known.needs_task)
     }
 
-    /// Whether a tool declares that calling it twice is harmless, in a list that is at most
-    /// `oldest` old. An older list is read again, within the time limit of Fanlight's own messages.
-    /// Without a list the answer is no.
+    /// Whether the tool list declares that calling this tool twice is harmless. A list older than
+    /// `oldest` is read again, within the time limit of Fanlight's own messages. Without a list the
+    /// answer is no.
     pub(crate) async fn is_repeatable(&self, tool: &str, oldest: Duration) -> bool {
         let Some(table) = &self.tools else {
             return false;

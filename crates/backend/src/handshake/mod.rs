@@ -72,7 +72,7 @@ pub(crate) struct Agreed {
     pub(crate) dialect: Dialect,
     /// The result of `initialize` or `server/discover`, as received.
     pub(crate) description: Json,
-    /// Whether another process agreed on this, so that nothing was sent.
+    /// Whether the handshake was taken over from another process, so that nothing was sent.
     pub(crate) is_continued: bool,
 }
 

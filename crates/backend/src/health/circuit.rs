@@ -56,9 +56,9 @@ struct Open {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Closed,
-    /// It is the trial after a pause.
+    /// The call is the trial after a pause.
     Trial,
-    /// Its client has seen no failure.
+    /// The call's client has seen no failure, so it gets a trial of its own.
     OwnTrial,
 }
 

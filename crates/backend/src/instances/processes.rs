@@ -24,7 +24,7 @@ use crate::sessions::is_for_all;
 use crate::settings::{BackendSettings, KnownServer, Serves};
 use crate::tasks::UNKNOWN_TASK;
 
-/// The processes of a server over stdio: one per principal, and the base.
+/// The processes of a server over stdio: one per principal, and a shared one (the base).
 pub(super) struct Processes {
     pub(super) base: Arc<Group>,
     pub(super) members: Arc<Members>,

@@ -231,14 +231,14 @@ pub(crate) enum Reply {
         status: u16,
         /// The body's JSON-RPC error object.
         error: Option<Json>,
-        /// Signs in the rejection that the server has forgotten the session.
+        /// Signs that the server has forgotten the session.
         session: SessionSigns,
         /// The pause that the server asks for.
         pause: Option<Duration>,
     },
 }
 
-/// Signs that a rejection rejects the session of its request, and not the request.
+/// Signs that a server rejects the session of a request rather than the request itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SessionSigns {
     /// Whether the body's error has the request's id.

@@ -87,7 +87,7 @@ pub(super) struct Direction {
     narrowed: Change,
     /// More values are valid.
     widened: Change,
-    /// A limit changed that cannot be weighed.
+    /// A change whose effect on the valid values is unknown.
     other: Change,
     /// Unknown properties became valid.
     opened: Change,
@@ -120,8 +120,8 @@ struct Part {
     json: Json,
 }
 
-/// Schemas that hold together: one with the targets of its `$ref` and `allOf`, and one of its
-/// alternatives.
+/// Schemas that must all hold for a value: a schema with the targets of its `$ref` and `allOf`, and
+/// one of its alternatives.
 type Node = Vec<Part>;
 
 /// A running comparison of two schemas.
@@ -189,7 +189,7 @@ impl Part {
         is_path.then(|| steps.try_fold(self.clone(), |at, name| at.child(&name)))?
     }
 
-    /// Adds a part of this document and the parts that hold together with it.
+    /// Adds a part of this document to a node, with its `$ref` and `allOf`.
     fn join(&self, part: &Self, node: &mut Node) {
         if node.len() == PARTS || node.iter().any(|known| known.pointer == part.pointer) {
             return;
@@ -202,7 +202,7 @@ impl Part {
         all.for_each(|part| self.join(part, node));
     }
 
-    /// The alternatives in this document of parts that hold together.
+    /// The alternatives (`anyOf`, `oneOf`) of a node.
     fn alternatives(&self, node: Node, from: usize, all: &mut Vec<Node>) {
         let several = node.iter().enumerate().skip(from).find_map(|(at, part)| {
             let mut found = ["anyOf", "oneOf"].map(|key| part.children(key)).into_iter();
@@ -252,7 +252,7 @@ impl Part {
     }
 }
 
-/// The bits that any of these has.
+/// The union of the bits of all values.
 fn union<T>(all: &[T], bits: impl Fn(&T) -> u8) -> u8 {
     all.iter().fold(0, |found, one| found | bits(one))
 }
@@ -278,7 +278,7 @@ fn keyword(node: &[Part], name: &str) -> Option<Part> {
     node.iter().find_map(|part| part.child(name))
 }
 
-/// The values of this type in nodes that all list some.
+/// The listed values of this type; `None` if a node does not list its values.
 fn listed_values(nodes: &[Node], bits: u8) -> Option<Vec<Part>> {
     let of_each = nodes
         .iter()
@@ -288,7 +288,7 @@ fn listed_values(nodes: &[Node], bits: u8) -> Option<Vec<Part>> {
     Some(all.filter(|value| type_of(value) & bits != 0).collect())
 }
 
-/// The properties of a node by name; each holds with the others of its name.
+/// The properties of a node by name, each with all its schemas.
 fn properties(node: &[Part]) -> BTreeMap<String, Vec<Part>> {
     let mut all = BTreeMap::<String, Vec<Part>>::new();
     for object in node.iter().filter_map(|part| part.child("properties")) {

@@ -102,7 +102,7 @@ mod store {
 mod store {
     use keyring::v1::{Entry, Error};
 
-    /// Works on an entry in a thread that blocks.
+    /// Runs an operation on a keyring entry in a thread that may block.
     async fn on_entry<T: Send + 'static>(
         service: &str,
         account: &str,

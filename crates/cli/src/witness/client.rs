@@ -445,7 +445,7 @@ impl PerfectClient {
         self.lists.remove(method);
     }
 
-    /// The last words of a gateway that is a process.
+    /// The last output of the gateway's process; empty for a gateway over HTTP.
     pub(super) fn last_words(&self) -> Vec<String> {
         match &self.link {
             Link::Stdio(process) => process.last_words(),

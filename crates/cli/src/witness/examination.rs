@@ -29,7 +29,7 @@ pub(super) struct Verdict {
     pub(super) seen: Option<String>,
 }
 
-/// Judges by all cases of the run.
+/// Examines a gateway: sends the requests of all cases and judges the answers.
 pub(super) struct Examination<'a> {
     run: Run,
     stage: &'a Stage,

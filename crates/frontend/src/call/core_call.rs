@@ -38,7 +38,7 @@ pub(crate) struct Admitted {
 
 /// The events that end a request before its answer.
 pub(crate) struct RequestEnds {
-    /// Cancels the request; `None` if only dropping it does.
+    /// Cancels the request; `None` if the request can only be dropped.
     pub(crate) cancellation: Option<Cancellation>,
     /// Ends the request with its credentials; `None` if its client is not authenticated.
     pub(crate) validity: Option<Box<RequestValidity>>,

@@ -26,7 +26,7 @@ pub(super) struct ReadPart {
     pub(super) backend: BackendId,
     pub(super) contribution: Contribution,
     pub(super) needs: Needs,
-    /// Whether only the reader it was read for may see it.
+    /// Whether the list is private: only the client that requested it may see it.
     pub(super) is_private: bool,
 }
 

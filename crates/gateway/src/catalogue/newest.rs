@@ -28,7 +28,8 @@ pub(super) struct Basis {
     version: u64,
     /// The number of the topology.
     topology: u64,
-    /// The sum of the generations of the claiming lists. Each only grows.
+    /// The sum of the generations of the claiming lists. It changes with each of them, since
+    /// generations only grow.
     claims: u64,
 }
 

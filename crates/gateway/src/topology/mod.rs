@@ -255,8 +255,9 @@ impl Topology {
             .find_map(|backend| Some((backend, backend.naming.unalias(uri)?)))
     }
 
-    /// The reason why an entry must be left out although a rule depends on it: a policy, an
-    /// approval or an override. The server's own `name` is `None` if it has none.
+    /// The error if an entry's JSON is ambiguous and a policy, an approval rule or an override
+    /// depends on it; the entry must then be left out. `name` is the server's own name, if the
+    /// entry has one.
     pub(crate) fn unreadable_reason(
         &self,
         member: &Member,

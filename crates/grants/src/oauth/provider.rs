@@ -112,7 +112,7 @@ impl Provider {
     ///
     /// # Errors
     ///
-    /// If it has none, they name forbidden places, or there is no answer.
+    /// If there is no metadata, its URLs are forbidden, or the server does not answer.
     pub async fn discover(requests: &Requests, issuer: &str) -> Result<Self, OAuthError> {
         let provider: Self = metadata(requests, issuer).await?;
         let others = [

@@ -28,9 +28,9 @@ pub enum AmbiguousMember {
     /// ([`crate::member_name`]).
     #[error("member {name:?} could be taken for {key:?}: leave it out, or write it exactly so")]
     Confusable {
-        /// The name of the member.
+        /// The expected name.
         key: String,
-        /// The beginning of the other member's name.
+        /// The beginning of the name that could be taken for `key`.
         name: String,
     },
 }

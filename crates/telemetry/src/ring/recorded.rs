@@ -191,8 +191,8 @@ impl<'a> Messages<'a> {
         self.add(call, content.at, to, text);
     }
 
-    /// Adds what a modern server asked, or was answered, for the legacy client that made the call
-    /// with this id: a message for each of the questions.
+    /// Adds one message for each question of a modern server, or each answer to one. A legacy
+    /// client made the call with the span `caller`.
     fn add_input(&mut self, content: &TraceContent, caller: SpanId) {
         let client = self.call(caller).filter(|(_, span)| has_sessions(span));
         let Some((client, all)) = client.zip(content.json()) else {
@@ -213,7 +213,7 @@ impl<'a> Messages<'a> {
         }
     }
 
-    /// When the gateway passes on a question, which this span is about, from this time on.
+    /// The first time after `from` at which the gateway forwarded a question.
     fn passed_on(&self, parent: SpanId, from: SystemTime) -> SystemTime {
         let is_passed =
             |span: &&SpanData| span.parent_span_id == parent && method_of(span).is_input_request();

@@ -17,7 +17,7 @@ use super::Group;
 /// The interests at each endpoint, by its number.
 type Plan = BTreeMap<u64, (Arc<Instance>, Interest)>;
 
-/// Listening that lasts while this is kept.
+/// Subscriptions at some endpoints, which end when this is dropped.
 struct Listened {
     endpoints: Vec<u64>,
     honoured: Interest,

@@ -83,7 +83,7 @@ impl EventBatchBuilder {
         self.len += text.len();
     }
 
-    /// Adds the end of a span: the last event answers a request.
+    /// Adds the data with which a span ends once this batch, the end of a response, has been sent.
     fn end(&mut self, ending: Option<Box<Ending>>) {
         self.endings.extend(ending);
     }

@@ -1,4 +1,4 @@
-//! A POST as the transport of its message.
+//! An HTTP POST request, and the [`Transport`] of the message in it.
 use std::sync::Arc;
 
 use crate::forwarding::Replicas;
@@ -30,12 +30,12 @@ pub(super) struct Exchange<'a> {
 /// How a request may be forwarded between replicas before it begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Passing<'a> {
-    /// It may be forwarded to these replicas.
+    /// The request may be forwarded to these replicas.
     On(&'a Arc<dyn Replicas>),
-    /// Another replica forwarded it to this one.
+    /// Another replica forwarded the request to this one.
     Here,
-    /// Its session lives, here or elsewhere. If it is about a task, these replicas may have the
-    /// task; `None` if the replica that was asked no longer has it.
+    /// The request's session exists, here or elsewhere. If the request is about a task, these
+    /// replicas may have the task; `None` if the replica that was asked no longer has it.
     Task(Option<&'a Arc<dyn Replicas>>),
     /// There are no other replicas, or the one that was asked no longer has the subject of the
     /// request.
