@@ -40,7 +40,7 @@ answers! {
         method: String,
         /// The requested item: a tool, or a resource without its query.
         item: Option<String>,
-        /// The differences. They include values only if `recordContent` of the server permits that.
+        /// The differences. They include values only under `content: on` of the server.
         lines: Vec<String>,
         /// The trace of the copy.
         trace_id: Option<String>,
