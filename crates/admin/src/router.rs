@@ -106,7 +106,7 @@ async fn health(State(admin): AdminState) -> Response {
     response
 }
 
-/// Closes the connection after the response, since others need it.
+/// Closes the connection after the response, since other clients need connections.
 async fn closing(mut response: Response) -> Response {
     response
         .headers_mut()

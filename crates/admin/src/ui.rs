@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 
 use crate::reply::Refusal;
 
-/// Only resources of the listener itself, nothing inline, no frames.
+/// The content security policy: only resources of the listener itself, nothing inline, no frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
      form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
 
@@ -124,7 +124,7 @@ pub(crate) async fn file(
 }
 
 impl Asset {
-    /// The file, or 304 if the browser has it.
+    /// The response with the file, or 304 if the browser has it.
     fn response(&self, headers: &HeaderMap) -> Response {
         let tag = self.tag();
         let is_known = headers

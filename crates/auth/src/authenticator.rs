@@ -40,9 +40,9 @@ enum Policy {
 /// not accept them, the request is denied without trying another method.
 #[derive(Debug, Default)]
 struct Methods {
-    /// For bearer credentials that are keys.
+    /// The check of bearer credentials that are keys.
     keys: Option<Arc<Keys>>,
-    /// For all other bearer credentials.
+    /// The check of all other bearer credentials.
     tokens: Option<Arc<Tokens>>,
     certificates: Option<Arc<Certificates>>,
     proxy: Option<Arc<Proxy>>,

@@ -59,7 +59,7 @@ pub trait CredentialSource: Send + Sync + 'static {
 
 /// The credentials of each principal for one server.
 pub trait PrincipalCredentials: Send + Sync + 'static {
-    /// The source for one principal. The source of a principal without permission says so.
+    /// The source for one principal. If the principal lacks permission, the source says so.
     fn source(&self, principal: &Principal) -> Arc<dyn CredentialSource>;
 
     /// Whether the lists of users without credentials contain a tool for signing in.

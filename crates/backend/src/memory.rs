@@ -120,7 +120,7 @@ impl Arriving {
         Ok(text)
     }
 
-    /// Like [`Self::try_cover`], but waits while others give memory back.
+    /// Like [`Self::try_cover`], but waits for memory.
     pub(crate) async fn cover(&mut self, bytes: usize) -> Result<(), BackendError> {
         match self.try_cover(bytes) {
             Ok(()) => Ok(()),
@@ -129,7 +129,7 @@ impl Arriving {
         }
     }
 
-    /// Like [`Self::try_hold`], but waits while others give memory back.
+    /// Like [`Self::try_hold`], but waits for memory.
     pub(crate) async fn hold(&mut self, text: Bytes) -> Result<Bytes, BackendError> {
         if text.len() > self.uncounted && self.resize(text.len()).is_err() {
             Box::pin(self.wait_for(text.len())).await?;

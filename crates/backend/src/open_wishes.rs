@@ -42,7 +42,7 @@ struct Given {
 }
 
 impl OpenWishes {
-    /// Remembers a link for a client that can be told of its completion.
+    /// Remembers a link for a client that accepts a notice of its completion.
     pub(crate) fn remember(&self, to: &CallContext, wish: &SignInWish) {
         let opens_links =
             MissingCapability::check(&to.capabilities, ClientCapability::ElicitationByUrl)
@@ -79,8 +79,8 @@ impl OpenWishes {
             .collect()
     }
 
-    /// Tells the sessions of a principal that it has signed in. Messages that do not fit are lost,
-    /// as with any listener.
+    /// Notifies the sessions of a principal that it has signed in. Messages that do not fit are
+    /// lost, as with any listener.
     pub(crate) fn fulfill(&self, principal: &Principal) {
         let mut table = self.0.lock();
         let Table {

@@ -46,14 +46,14 @@ struct Lines {
 struct Writing {
     /// The number of its [`ProcessLogWriter`]s.
     writers: usize,
-    /// Its process id.
+    /// The process id.
     id: Option<u32>,
     /// The owner, for operators.
     owner: String,
     since: SystemTime,
     /// The time of its last output on standard error, or of its start.
     last: Instant,
-    /// Its last non-empty line on standard error.
+    /// The last non-empty line on standard error.
     last_line: Option<Arc<str>>,
 }
 

@@ -65,7 +65,7 @@ pub struct CallContext {
     pub noted: Option<AuditFacts>,
     /// Set if the request must run at most once, whatever its server says.
     pub once: OnceLock<()>,
-    /// Set if the client says that its user follows the link to sign in that it got before.
+    /// Whether the client says that its user follows an earlier link to sign in.
     pub has_accepted_link: OnceLock<()>,
     /// The first gate that refused the request while it was resolved, or before or while it ran.
     pub gate: OnceLock<&'static str>,

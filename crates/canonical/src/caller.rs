@@ -39,15 +39,15 @@ pub struct Caller {
 /// The request's headers that servers may get, by lower-case name; `None` if there are none.
 pub type ClientHeaders = Option<Arc<[(Box<str>, Box<str>)]>>;
 
-/// The sign that requests without a session come from one client.
+/// The evidence that requests without a session come from the same client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SameClient {
-    /// Their connection, which is standard input.
+    /// The connection, which is standard input.
     Connection,
-    /// Their principal.
+    /// The principal.
     Principal,
-    /// A number for their address on Fanlight's own machine, or for their user on it, if a Unix
-    /// socket tells.
+    /// A number for the address on Fanlight's own machine, or for the user if the connection is a
+    /// Unix socket.
     Machine(u32),
 }
 
@@ -148,7 +148,7 @@ impl Caller {
         self.server_sessions.as_ref()
     }
 
-    /// This caller with the sign that tells its client.
+    /// This caller with the evidence of which client it is.
     #[must_use]
     pub fn with_client(self, client: Option<SameClient>) -> Self {
         Self { client, ..self }
@@ -167,7 +167,7 @@ impl Caller {
         self.headers.as_deref().unwrap_or_default()
     }
 
-    /// The sign that tells the client of a request without a session.
+    /// The evidence of which client a request without a session comes from.
     pub fn client(&self) -> Option<SameClient> {
         self.client
     }

@@ -216,7 +216,7 @@ pub struct Starting {
     pub last_line: Option<Arc<str>>,
 }
 
-/// The state of the connection to a server. Whatever tells operators of it, tells this.
+/// The state of the connection to a server, as every view for operators shows it.
 #[derive(Clone, Debug)]
 pub enum BackendState {
     /// Not connected; the next request connects.

@@ -82,7 +82,7 @@ pub enum BackendError {
     /// The process ended before it answered.
     #[error("exited before it answered{}", .status.as_deref().map(|status| format!(" ({status})")).unwrap_or_default())]
     Exited {
-        /// Its exit status, if known.
+        /// The exit status, if known.
         status: Option<String>,
     },
     /// Fanlight ended the connection, because the server misbehaved.
@@ -228,7 +228,7 @@ impl BackendError {
         }
     }
 
-    /// The failure itself, of an attempt to connect too.
+    /// The underlying error, also of a failed attempt to connect.
     pub fn cause(&self) -> &Self {
         match self {
             Self::NotConnected { cause, .. } => cause,

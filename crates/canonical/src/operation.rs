@@ -27,7 +27,7 @@ pub struct Unresolved {
 pub enum Detail {
     /// Everything that is known without asking a server.
     Known,
-    /// The called tool too. Lists are read for it if necessary.
+    /// The called tool as well, for which lists are read if necessary.
     Tool,
 }
 

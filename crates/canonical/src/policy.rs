@@ -27,8 +27,8 @@ pub trait Rights: fmt::Debug + Send + Sync {
     /// Identifies the rights within this process; equal for clients that the policy treats alike.
     fn number(&self) -> u64;
 
-    /// Whether the number stands for the rights: whether they are the same in all requests of the
-    /// client. If not, nothing is kept by the number.
+    /// Whether the number identifies the rights, because they are the same in all requests of the
+    /// client. If not, nothing is cached under the number.
     fn is_lasting(&self) -> bool {
         true
     }
@@ -191,8 +191,8 @@ impl<'a> PolicyItem<'a> {
     }
 }
 
-/// The subject of a policy's decision about a request that still runs, or that has left something
-/// behind.
+/// The subject of a policy's decision about a request that still runs, or about something that it
+/// created.
 #[derive(Clone, Debug)]
 pub struct PolicySubject {
     /// The client's action.

@@ -20,7 +20,7 @@ pub struct ProcessOutput {
 /// A running process of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningProcess {
-    /// Its number in the log.
+    /// The number in the log.
     pub process: u64,
     /// The process id. On Linux, the id of the guard that started the process and ends with it.
     pub id: Option<u32>,

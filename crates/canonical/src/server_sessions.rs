@@ -48,7 +48,7 @@ pub struct ServerSession {
     pub moves: u16,
 }
 
-/// A client's session, as the client edge keeps it.
+/// The keeper of a client's session, which also writes the session's record.
 ///
 /// A trait because its implementation depends on this crate.
 pub trait SessionKeeper: Send + Sync {
@@ -85,7 +85,7 @@ struct Entry {
 /// Decides whether sessions at servers end together with their connections.
 #[derive(Clone, Default)]
 enum Fate {
-    /// The client's session goes on.
+    /// The client's session is in use here.
     #[default]
     Open,
     /// The client's session has ended. Its sessions at servers end too, unless another process has
@@ -345,8 +345,8 @@ impl SessionAt {
         }
     }
 
-    /// Whether the server may be told that its session ends: not if another process may have taken
-    /// it over.
+    /// Whether to tell the server that its session ends: not if another process may have taken it
+    /// over.
     pub async fn may_end(&self) -> bool {
         self.sessions.may_end().await
     }

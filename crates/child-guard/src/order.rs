@@ -20,11 +20,11 @@ pub struct Order {
     pub grace: Duration,
     /// The program, looked up in the `PATH` of `env` if it has no slash.
     pub command: OsString,
-    /// Its arguments.
+    /// The arguments.
     pub args: Vec<OsString>,
-    /// Its whole environment.
+    /// The whole environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Its working directory; `None` for the guard's own.
+    /// The working directory; `None` for the guard's own.
     pub cwd: Option<OsString>,
 }
 

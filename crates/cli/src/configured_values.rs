@@ -125,7 +125,7 @@ impl Values {
         self.0.extend(path.map(decoded));
     }
 
-    /// Adds secrets, and the words of those such as `Bearer TOKEN`.
+    /// Adds secrets, and also each word of a secret such as `Bearer TOKEN`.
     fn extend<'a>(&mut self, secrets: impl IntoIterator<Item = &'a Secret>) {
         for secret in secrets {
             let text = secret.expose();

@@ -1,5 +1,5 @@
-//! The identity of a gateway: a digest of its configuration's place, which tells gateways on one
-//! machine apart.
+//! The identity of a gateway: a digest of the path of its configuration, which distinguishes
+//! gateways on one machine.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;

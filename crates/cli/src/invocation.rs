@@ -15,7 +15,8 @@ pub struct Invocation {
     program: String,
     /// The files of the configuration; none for the demo.
     config: Vec<PathBuf>,
-    /// Whether the files can be left out, since the current folder's default is the same.
+    /// Whether the files can be left out of commands, since they are the default in the current
+    /// folder.
     is_found: bool,
 }
 

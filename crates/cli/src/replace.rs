@@ -22,7 +22,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>> {
 /// The readers of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewFile {
-    /// Only its owner.
+    /// Readable by the owner only.
     OfOwner,
     /// Everybody, as far as the umask allows.
     OfAll,

@@ -16,7 +16,7 @@ use crate::rewriting::naming_policy;
 /// The limit of reported names; the rest is only counted. There is no option: comparing lists shows
 /// all.
 const TOLD: usize = 20;
-/// Stands for all names of a server with an unknown list.
+/// The placeholder for all names of a server whose list is unknown.
 const ANY: &str = "*";
 
 /// All rules of a configuration about names.

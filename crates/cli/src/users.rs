@@ -545,7 +545,7 @@ impl Pages for LazyPages {
     }
 }
 
-/// The users of a server who cannot have credentials for it.
+/// The users of a server that can have no credentials for it.
 #[derive(Clone)]
 struct Unusable(String);
 

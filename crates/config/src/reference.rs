@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The time for which a program's output is used, unless the reference says otherwise.
+/// The default time for which a program's output is used.
 const EXEC_LASTS: Duration = Duration::from_secs(5 * 60);
 
 /// The place of a secret.

@@ -49,7 +49,7 @@ pub trait CommonSessions: Send + Sync + fmt::Debug {
     fn remove<'a>(&'a self, name: &'a str) -> Keeping<'a, ()>;
 }
 
-/// A record of an operator's session.
+/// The stored record of an operator's session.
 #[derive(Clone)]
 pub struct KeptSession {
     /// The session, with secrets.

@@ -10,12 +10,12 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The part of a limit that one share may hold, depending on the amount it leaves free for others.
+/// The part of a limit that one share may hold, which depends on the free rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The amount that a share may hold for each free unit.
     pub for_each_free: usize,
-    /// Limits of at least this size always keep this reserve for others.
+    /// The reserves for others: each limit of at least this size keeps this amount free.
     pub kept: [(usize, usize); 2],
 }
 

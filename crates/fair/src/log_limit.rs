@@ -18,7 +18,8 @@ pub struct LogLimit {
     lines: u32,
     of_all: u32,
     time: Duration,
-    /// With keys that nobody knows, so that nobody uses up the budget of a chosen party.
+    /// The hasher of parties. Its keys are secret, so that nobody can use up the budget of a chosen
+    /// party.
     hasher: RandomState,
     windows: Mutex<Windows>,
 }

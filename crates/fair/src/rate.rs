@@ -72,7 +72,7 @@ struct State<K> {
 /// The interval of removing unused keys while the table is full.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// A key has used all that it may.
+/// The error for a key that has used up its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many; again in {retry_after:?}")]
 pub struct TooMany {

@@ -30,8 +30,8 @@ struct Entry<S, V> {
 /// without more entries than the newcomer never does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Whether the newcomer's own share may lose, too. Among shares of the same size it loses
-    /// first.
+    /// Whether entries of the newcomer's own share may leave, too. Among shares of the same size,
+    /// that share loses first.
     own: bool,
     /// Whether only shares above an equal part of the limit lose, down to that part.
     above_equal_part: bool,
@@ -40,14 +40,14 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// For entries that nobody uses at the moment.
+    /// The rule for entries that nobody uses at the moment.
     pub const UNUSED: Self = Self {
         own: true,
         above_equal_part: false,
         even_afterwards: false,
     };
 
-    /// For entries in use: no two shares take such entries from each other in turn.
+    /// The rule for entries in use: two shares never take such entries from each other in turn.
     pub const IN_USE: Self = Self {
         own: false,
         above_equal_part: false,
@@ -74,11 +74,11 @@ impl Rule {
 /// An entry that may have to leave.
 #[derive(Debug)]
 pub struct Candidate<'a, S, K, V> {
-    /// Its key.
+    /// The key.
     pub key: &'a K,
     /// The share that it belongs to.
     pub share: &'a S,
-    /// Its value.
+    /// The value.
     pub value: &'a V,
 }
 

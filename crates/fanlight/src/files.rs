@@ -38,8 +38,8 @@ pub(crate) fn lower(limits: &mut Limits, files: Option<u64>) {
     limits.admin_connections = limits.admin_connections.min(rest / 4).max(1);
 }
 
-/// More connections than the clients of one gateway usually have. A limit lowered to more than this
-/// is not worth a notice.
+/// A number of connections that few gateways reach. A limit that is lowered to more than this
+/// causes no notice.
 const MANY: usize = 2048;
 
 /// Lowers limits as [`lower`] does, and logs this if it may matter: if the limit was configured, or

@@ -108,7 +108,7 @@ pub struct FrontendSettings {
     pub session_idle: Duration,
     /// The time for running requests after a shutdown request.
     pub drain: Duration,
-    /// Cancelled when that time is over; the core then answers running requests with errors.
+    /// Cancelled once `drain` has passed; the core then answers running requests with errors.
     pub give_up: CancellationToken,
     /// How long a client that accepts event streams waits for its HTTP answer before a stream
     /// begins.
@@ -129,7 +129,7 @@ pub struct FrontendSettings {
     pub hooks: LiveHooks,
     /// The calls that wait for approval.
     pub approvals: Approvals,
-    /// How long such a call waits; after that, its client must send it again.
+    /// The longest wait of such a call for its approval; after that, its client must send it again.
     pub approval_wait: Duration,
     /// The audit log of decisions. A request that it cannot record does not run.
     pub record: Arc<dyn Record>,

@@ -52,18 +52,18 @@ pub(crate) struct Asked {
 /// The location of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// At this server, under this URI.
+    /// The resource belongs to this server, under this URI.
     At(BackendId, String),
-    /// In no list, so any server with resources may have it.
+    /// No list has the URI, so any server with resources may have it.
     Unlisted,
     /// Unknown, because the URI is too long to be compared with lists.
     Unroutable,
-    /// It is hidden from the client, or only an entry that is withheld can have it.
+    /// The resource is hidden from the client, or only a withheld entry can have the URI.
     Withheld,
 }
 
-/// The parts of the gateway that tell what each server has. Requests share them with work in the
-/// background.
+/// The parts of the gateway that know the items of each server. Requests share them with work in
+/// the background.
 #[derive(Clone)]
 pub(crate) struct Directory {
     pub(crate) lists: Arc<ListWatcher>,

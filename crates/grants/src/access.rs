@@ -91,7 +91,8 @@ pub struct Message<'a> {
 pub enum NoAccess {
     /// The user has to sign in, or to deposit a key.
     SignIn(Box<Wanted>),
-    /// The user cannot do anything about it. The text is for operators.
+    /// The credentials are unavailable for a reason that the user cannot change. The text is for
+    /// operators.
     Unavailable(String),
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Outcomes<K, T> {
     pauses: Pauses,
 }
 
-/// How long a failure stands.
+/// The times for which failures count.
 pub(crate) struct Pauses {
     /// The pause after a first failure. It doubles with each further one.
     pub(crate) first: fn(&OAuthError) -> Duration,

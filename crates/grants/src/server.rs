@@ -15,9 +15,9 @@ use crate::record::{GivenFor, Grant};
 /// The configuration of a server's users.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its URL.
+    /// The URL.
     pub url: Url,
     /// How users get credentials.
     pub method: Method,

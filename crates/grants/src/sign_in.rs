@@ -184,7 +184,7 @@ impl Offer {
         self.target.scopes.as_ref()
     }
 
-    /// Bytes that differ for offers that a user could tell apart.
+    /// A digest of everything that a user sees of an offer.
     pub(crate) fn digest(&self) -> Vec<u8> {
         let scopes = self.scopes().map(ToString::to_string).unwrap_or_default();
         let parts = [self.server(), self.url().as_str(), self.issuer(), &scopes];
@@ -420,7 +420,7 @@ impl Offer {
 }
 
 impl Begun {
-    /// Whether this answer, which came to this path, belongs to this sign-in and no other.
+    /// Whether an answer, which came to this path, belongs to exactly this sign-in.
     pub fn is_for(&self, path: &str, callback: &CallbackParameters) -> bool {
         let request = &self.record.request;
         request.returns_to(path) && callback.state() == Some(request.state.expose())

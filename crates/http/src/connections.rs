@@ -43,7 +43,7 @@ pub enum ConnectionPeer {
 
 /// An open connection that may be ended for another.
 pub trait Endable: Send + Sync {
-    /// Its current use; `None` if it is closing.
+    /// The current use; `None` if it is closing.
     fn usage(&self) -> Option<Usage>;
 
     /// Ends the connection at once.
@@ -82,7 +82,7 @@ pub(crate) struct Connections {
 
 #[derive(Default)]
 struct Table {
-    /// By connection number, which rises.
+    /// The open connections by their numbers, which grow.
     open: fanlight_fair::Table<ConnectionPeer, u64, Arc<dyn Endable>>,
     next: u64,
 }

@@ -101,7 +101,7 @@ impl ListeningSocket {
         self.is_passed
     }
 
-    /// Its address.
+    /// The address.
     ///
     /// # Errors
     ///

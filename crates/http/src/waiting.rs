@@ -12,7 +12,7 @@ use crate::connections::ConnectionPeer;
 /// The connections that wait.
 #[derive(Debug)]
 pub(crate) struct WaitingConnections<T> {
-    /// By number, which rises in the order of arrival.
+    /// The waiting connections by their numbers, in the order of arrival.
     all: Table<ConnectionPeer, u64, WaitingConnection<T>>,
     next: u64,
     limit: usize,
@@ -29,9 +29,9 @@ struct WaitingConnection<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prospect {
     Unknown,
-    /// Another connection is ending for it.
+    /// Another connection is being closed for this one.
     Promised,
-    /// Nothing could be ended for it.
+    /// No connection could be closed for this one.
     InVain,
 }
 

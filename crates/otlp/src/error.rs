@@ -12,7 +12,7 @@ pub enum StartError {
     /// A header for the collector is malformed.
     #[error("the header {name:?} for the collector has a name or value that HTTP does not allow")]
     Header {
-        /// Its name.
+        /// The name.
         name: String,
     },
     /// A certificate or key for the connection to the collector cannot be used.

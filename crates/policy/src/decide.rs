@@ -36,7 +36,7 @@ use crate::source::{InvalidPolicy, PolicyText};
 use crate::typed::TYPES;
 use crate::uris::forms;
 
-/// The bytes that are remembered if nothing else is said.
+/// The default size of the memory for decisions.
 const MEMORY: usize = 32 << 20;
 /// The estimated bytes of one rule in a set, with its copies for each action.
 const RULE: usize = 4 << 10;
@@ -1019,7 +1019,7 @@ struct CallArguments<'a> {
 
 impl CallArguments<'_> {
     /// Whether a rule failed because it reads an argument that the tool does not have. Such a rule
-    /// concerns other tools.
+    /// is meant for other tools.
     fn are_others(&self, error: &EvaluationError, rule: &Rule, item: &PolicyItem<'_>) -> bool {
         let EvaluationError::RecordAttrDoesNotExist(_) = error else {
             return false;

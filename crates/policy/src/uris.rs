@@ -68,7 +68,7 @@ pub(crate) fn scope_entity(resource: &ResourceConstraint) -> Option<&EntityUID> 
     }
 }
 
-/// A condition, wider if `is_wider`, and else as narrow as it is.
+/// A condition that is met for more URIs if `is_wider`, else the condition itself.
 fn wider(condition: &Arc<Expr>, is_wider: bool) -> Arc<Expr> {
     match &**condition {
         Expr::BinaryOp {

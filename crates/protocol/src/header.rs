@@ -113,7 +113,7 @@ const SENTINEL_END: &str = "?=";
 /// The reason why a header value cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderValueError {
-    /// The value contains bytes that a header value may not have.
+    /// The value contains bytes that a header value must not have.
     #[error("it has characters that a header value may not have")]
     Characters,
     /// The Base64 between the markers is malformed.

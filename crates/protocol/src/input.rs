@@ -26,7 +26,7 @@ pub struct InputRequired {
 /// One of the `inputRequests`.
 #[derive(Debug)]
 pub struct InputRequest {
-    /// Its key with quotes, as written.
+    /// The key with quotes, as written.
     pub key: Json,
     /// The method that the server requests.
     pub method: Method,

@@ -16,9 +16,9 @@ pub enum Line {
     Whole(Bytes),
     /// A line over the limit, which was dropped.
     TooLong {
-        /// Its first bytes.
+        /// The first bytes.
         head: Bytes,
-        /// Its last bytes; they may overlap the first ones.
+        /// The last bytes; they may overlap the first ones.
         tail: Bytes,
         /// The length of the whole line in bytes.
         len: usize,

@@ -24,9 +24,9 @@ crate::named! {
 /// How a server asks a call's client for input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Questions {
-    /// It sends requests while the call runs.
+    /// The server sends requests while the call runs.
     Requests,
-    /// It answers with `input_required`, and the client repeats the call (2026-07-28
+    /// The server answers with `input_required`, and the client repeats the call (2026-07-28
     /// basic/patterns/mrtr).
     InputRequired,
 }

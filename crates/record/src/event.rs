@@ -26,8 +26,8 @@ pub trait Record: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Records that a request is going to run, if that has to be recorded before. The request runs
-    /// once the returned future resolves. Must not block.
+    /// Records that a request is about to run, if such a line is required. The request runs once
+    /// the returned future resolves. Must not block.
     ///
     /// # Errors
     ///
@@ -76,11 +76,11 @@ pub struct RecordedRequest<'a> {
 /// The end of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestEnd<'a> {
-    /// It got this answer.
+    /// The request got this answer.
     Answered(&'a Response),
-    /// Its client cancelled it or went away.
+    /// The client cancelled the request or went away.
     Cancelled,
-    /// It was not carried out, because a guardrail or nobody's approval stopped it, or its client
+    /// The request was not carried out: a guardrail stopped it, nobody approved it, or its client
     /// went away before it could get this answer.
     NotRun(Option<&'a Response>),
 }

@@ -23,12 +23,12 @@ const ARGUMENTS: usize = 16 << 10;
 /// The form in which arguments are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArgumentsKept {
-    /// They are not kept.
+    /// Arguments are not kept.
     #[default]
     None,
-    /// As a digest of their text.
+    /// Arguments are kept as a digest of their text.
     Digest,
-    /// As text, with secrets masked.
+    /// Arguments are kept as text, with secrets masked.
     Full,
 }
 
@@ -202,7 +202,7 @@ impl KeptRecord {
         })
     }
 
-    /// Adds that a user is going to be connected, if that has to be on the disk before.
+    /// Adds that a user is about to be connected, if that line must be on the disk before.
     pub(crate) fn connects(
         &self,
         change: &ConnectionChange<'_>,
@@ -210,7 +210,7 @@ impl KeptRecord {
         self.announce(|| connection_entry(change))
     }
 
-    /// Adds that a request is going to run, if that has to be on the disk before.
+    /// Adds that a request is about to run, if that line must be on the disk before.
     pub(crate) fn begins(
         &self,
         request: &RecordedRequest<'_>,

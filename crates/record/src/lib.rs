@@ -1,5 +1,4 @@
-//! The audit log: who was let in, who was refused, who called which tool, and who changed
-//! something.
+//! The audit log: accepted and refused clients, called tools, and operators' changes.
 //!
 //! Actions are recorded by a [`Record`] before they are carried out. An action that cannot be
 //! recorded is not carried out.

@@ -90,7 +90,7 @@ pub struct Notice {
     pub event: &'static str,
     /// The time since which it waits.
     pub at: SystemTime,
-    /// Its facts, without arguments and secrets.
+    /// The facts, without arguments and secrets.
     pub data: Vec<(&'static str, String)>,
 }
 
@@ -264,7 +264,7 @@ impl AuditLog {
         self.kept.load_full()
     }
 
-    /// Records that a user is going to be connected to a server, if that has to be recorded before.
+    /// Records that a user is about to be connected to a server, if such a line is required before.
     /// Must not block.
     ///
     /// # Errors

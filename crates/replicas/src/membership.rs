@@ -31,7 +31,7 @@ use crate::connection::{Shared, SharedError};
 /// must know that it is gone.
 pub const LEASE: Duration = Duration::from_secs(2);
 const RENEWAL: Duration = Duration::from_millis(500);
-/// The interval between checks whether a newly joined process is known here.
+/// The interval between checks whether this process knows one that has just joined.
 const LOOK: Duration = Duration::from_millis(100);
 /// The tag of the keys.
 const TAG: &str = "members";
@@ -168,7 +168,7 @@ return (not since or now < since + ARGV[1]) and 1 or 0
     )
 });
 
-/// This process, as it joins.
+/// The description of this process with which it joins.
 #[derive(Clone, Debug)]
 pub struct Me {
     /// The unique id, which also differs from earlier processes at the same place.
@@ -412,7 +412,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Makes another live process take a new epoch, because something was taken over from it.
+    /// Makes another live process take a new epoch, because this process took something over from
+    /// it.
     ///
     /// # Errors
     ///

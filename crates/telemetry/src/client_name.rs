@@ -1,4 +1,4 @@
-//! The client of a request, as its span names it.
+//! The name and version of a request's client, for its span.
 
 use std::sync::Arc;
 

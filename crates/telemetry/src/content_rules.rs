@@ -34,7 +34,7 @@ pub enum ContentScope {
     Endpoint(String),
 }
 
-/// A time during which content is kept, though the configuration does not say so.
+/// A time during which content is kept in addition to the configuration.
 #[derive(Clone, Debug)]
 pub struct ContentWindow {
     /// The calls.

@@ -191,14 +191,14 @@ impl Parent {
         matches!(self.0, State::Root(_) | State::Active(_))
     }
 
-    /// Changes fields of the recorded span, if there is one.
+    /// Changes fields of the span, if it is recorded.
     pub(crate) fn update(&self, change: impl FnOnce(&mut SpanFields)) {
         if let Some(span) = self.record() {
             span.update(change);
         }
     }
 
-    /// The recorded span, if there is one.
+    /// The record of the span, if it is recorded.
     pub(crate) fn record(&self) -> Option<&Record> {
         self.active_span().map(ActiveSpan::record)
     }

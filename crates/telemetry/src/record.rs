@@ -101,7 +101,7 @@ pub(crate) struct SpanFields {
     pub(crate) rewritten: Rewritten,
     pub(crate) error: Option<ErrorType>,
     pub(crate) optional: Option<Box<OptionalFields>>,
-    /// The waker of the request, for an operator who cancels it.
+    /// The waker of the request's task, for an operator who cancels the request.
     waker: Option<Waker>,
 }
 

@@ -45,7 +45,7 @@ pub struct RunningRequest {
     pub trace_id: String,
     /// The id of its span, in hexadecimal. It is used to cancel the request.
     pub span_id: String,
-    /// Its method, with the tool or prompt.
+    /// The method, with the tool or prompt.
     pub name: String,
     /// The client that sent it.
     pub client: Option<Arc<ClientName>>,

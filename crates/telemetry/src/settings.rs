@@ -43,7 +43,7 @@ pub struct Settings {
 
 #[cfg(any(test, feature = "test-support"))]
 impl Default for Settings {
-    /// Only the ring is on.
+    /// Settings with only the ring.
     fn default() -> Self {
         Self {
             tracing: true,

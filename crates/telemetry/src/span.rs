@@ -209,7 +209,8 @@ impl ServerSpan {
         }
     }
 
-    /// Records the state that the request brings back. It tells the call that the request continues.
+    /// Records the state that the request brings back, which names the call that the request
+    /// continues.
     pub fn set_continued(&self, state: &Json) {
         let state = state.as_str().and_then(|state| StateId::derive(&state));
         if state.is_some() {
@@ -379,7 +380,7 @@ impl ClientSpan {
         set_session(self.span.as_ref().map(ActiveSpan::record), id);
     }
 
-    /// Records what alone tells the client of a request without a session.
+    /// Records the evidence of which client a request without a session comes from.
     pub fn set_told_by(&self, told_by: &str) {
         if let Some(span) = &self.span {
             span.record()

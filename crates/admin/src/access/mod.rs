@@ -121,8 +121,8 @@ pub(crate) async fn require(
     Ok(response)
 }
 
-/// The subject of a change, if its path does not name it. Handlers put it into the extensions of
-/// the response.
+/// The subject of a change whose path does not name it. Handlers put it into the extensions of the
+/// response.
 #[derive(Clone, Debug)]
 pub(crate) struct About(pub(crate) String);
 

@@ -15,7 +15,7 @@ use crate::settings::event_interval;
 use crate::values::{millis, moment, to_json};
 use crate::{ReplicasView, Subject};
 
-/// The interval at which the page requests what no event shows, while it shows that.
+/// The interval at which the page requests data that no event contains, while it shows such data.
 const PAGE_REFRESH: Duration = Duration::from_secs(2);
 
 /// How long the page uses the lists of the catalogue.

@@ -18,7 +18,7 @@ use crate::operator::Operator;
 use crate::reply::Refusal;
 use crate::settings::{InForce, event_interval};
 
-/// The conditions under which a long-lived answer to an operator goes on.
+/// A long-lived answer to an operator, with the events that end it.
 pub(super) struct Watch {
     pub(super) admin: Arc<Admin>,
     operator: Operator,

@@ -189,8 +189,8 @@ impl Common {
         Recorded::InForce(session)
     }
 
-    /// Tells the other replicas of a session. If that fails, it is a session of this replica until
-    /// the records can be read again.
+    /// Tells the other replicas about a session. If that fails, only this replica knows the session
+    /// until the records can be read again.
     pub(crate) async fn tell(&self, key: Digest, proof: CommonProof, limits: &SessionLimits) {
         let began = SystemTime::now();
         let text = serde_json::to_string(&CommonSession { began, proof });

@@ -144,7 +144,7 @@ pub(crate) enum NoKeySet {
     NoKeys,
 }
 
-/// An issuer's usable keys, at least one.
+/// The usable keys of an issuer; at least one.
 #[derive(Debug)]
 pub(crate) struct KeySet(Vec<Key>);
 

@@ -22,7 +22,7 @@ use crate::oauth_settings::OAuthLimits;
 /// The least time between two attempts to read keys while there are none.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The keys of one issuer that are kept. A larger set is not read.
+/// The limit of keys that are kept of one issuer. A larger set is not read.
 const MOST_KEYS: usize = 100;
 
 /// The keys of one issuer.

@@ -293,7 +293,7 @@ impl Tokens {
         Ok(identity)
     }
 
-    /// Verifies a token by asking `issuers` about it, one after the other.
+    /// Verifies a token by asking one of `issuers` after another about it.
     async fn verify_by_asking(
         self: Arc<Self>,
         shown: Shown<'_>,

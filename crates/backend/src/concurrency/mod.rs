@@ -17,12 +17,12 @@ use parking_lot::Mutex;
 
 pub(crate) use fanlight_fair::Full;
 
-/// The limit for one client's requests.
+/// The share of the permits that one client may hold.
 const CLIENT: Part = Part {
     for_each_free: 7,
     kept: [(4, 1), (8, 2)],
 };
-/// The limit for one owner's requests.
+/// The share of the permits that one owner may hold.
 pub(crate) const OWNER: Part = Part {
     for_each_free: 15,
     kept: [(8, 1), (8, 1)],

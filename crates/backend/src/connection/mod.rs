@@ -572,8 +572,8 @@ impl ProcessUsage {
 }
 
 impl Connection {
-    /// Waits until nothing has used the process for `idle`, and then gives it up. `is_needed` tells
-    /// whether something needs it without calling it.
+    /// Waits until nothing has used the process for `idle`, and then ends it. `is_needed` tells
+    /// whether something other than a call needs the process.
     pub(crate) async fn retire_when_unused(&self, idle: Duration, is_needed: impl Fn() -> bool) {
         let (mut uses, mut since) = (None, Instant::now());
         loop {

@@ -114,8 +114,8 @@ impl SupervisedConnection {
         self.declared.capabilities().bytes() == capabilities
     }
 
-    /// How long it has been in use with a connection. If its request has ended and is about to
-    /// release it: how long it has been unused. `None` without a connection.
+    /// The time for which the connection has been in use. If its request has ended and is about to
+    /// release it, the time for which it has been unused. `None` without a connection.
     pub(crate) fn ready_for(&self) -> Option<Duration> {
         let used = self.last_change().elapsed();
         match &self.state.borrow().phase {
@@ -200,8 +200,8 @@ impl SupervisedConnection {
         }
     }
 
-    /// Waits for the connection or the failure to make one. After a failed attempt, this waits only
-    /// a moment for the next, so that a server that is down does not delay calls.
+    /// Waits for the connection, or for the failed attempt to make one. After a failure, waits only
+    /// a moment for the next attempt, so that a server that is down does not delay calls.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<Arc<Connection>, BackendError> {
         let mut patience = connect_on_call();
         let (attempts, failure) = {

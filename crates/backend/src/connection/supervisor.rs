@@ -140,7 +140,7 @@ impl ConnectSettings {
 pub(crate) struct Supervisor {
     pub(crate) context: Arc<TransportContext>,
     pub(crate) settings: Arc<ConnectSettings>,
-    /// Set for a client's connection, as opposed to the base one.
+    /// Facts for a client's connection; `None` for the base connection.
     pub(crate) for_client: Option<ForClient>,
     /// The request that needs the first connection.
     pub(crate) asked_by: Parent,
@@ -621,7 +621,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether the connection belongs to one client, beside a shared one.
+    /// Whether the connection belongs to one client, not to Fanlight.
     fn is_of_clients(&self) -> bool {
         self.for_client.is_some()
             || self

@@ -50,7 +50,7 @@ struct Known {
 /// The known facts about one tool.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownTool {
-    /// Its mirrored parameters.
+    /// The mirrored parameters.
     pub(crate) headers: Arc<[MirroredParam]>,
     /// Whether the tool can be called only as a task.
     pub(crate) needs_task: bool,
@@ -61,8 +61,8 @@ pub(crate) struct KnownTool {
 }
 
 impl ToolTable {
-    /// An empty table; `mirrors` says whether the server wants parameters mirrored or has legacy
-    /// tasks.
+    /// An empty table. `mirrors` tells whether the server wants parameters mirrored; otherwise it
+    /// has legacy tasks.
     pub(crate) fn new(mirrors: bool, max_mirrored: usize, max_bytes: usize) -> Self {
         Self {
             mirrors,

@@ -29,7 +29,7 @@ pub(super) enum ProbeReply {
     Exited(BackendError),
     /// A reply that is not an answer.
     Unreadable(BackendError),
-    /// The server is unreachable, or credentials are missing. This says nothing about its era.
+    /// The server is unreachable, or credentials are missing. Neither shows the era of the server.
     Unreachable(BackendError),
 }
 

@@ -152,7 +152,7 @@ impl Circuit {
         None
     }
 
-    /// Records a call that ended without a finding, for example because its client cancelled it.
+    /// Records a call without a verdict on the server, for example because the client cancelled it.
     pub(super) fn abandoned(&mut self, client: &Peer, admission: Admission) {
         match (admission, &mut self.open) {
             (Admission::Trial, Some(open)) => open.is_tried = false,

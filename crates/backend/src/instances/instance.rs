@@ -79,12 +79,12 @@ pub(super) struct Common {
 /// Whether one of several endpoints can take a call. The variants are ordered, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Readiness {
-    /// Its last calls got no answer, and one call may try it again.
+    /// The last calls got no answer; one call may try the endpoint again.
     Trial,
     Ready,
-    /// Its first connection is being made.
+    /// The first connection is being made.
     Connecting,
-    /// It is unreachable or must be left alone.
+    /// The endpoint is unreachable or must get no requests.
     Down,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Running<'a> {
 /// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Its client gave it up, or the endpoint is not the cause.
+    /// The client gave it up, or the endpoint is not the cause.
     Open,
     Answered,
     Failed,

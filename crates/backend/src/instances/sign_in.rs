@@ -42,13 +42,13 @@ pub(super) struct PerPrincipal {
     pub(super) credentials: Arc<dyn PrincipalCredentials>,
     pub(super) members: Arc<Members>,
     pub(super) wishes: OpenWishes,
-    /// A reference for tasks that do not keep the server alive.
+    /// A weak reference to this value, for tasks that must not keep the server alive.
     itself: Weak<Self>,
 }
 
 impl PerPrincipal {
-    /// Creates it without a connection. At most `settings.limits.sessions` principals have
-    /// connections at the same time.
+    /// Creates the server without connecting to it. At most `settings.limits.sessions` principals
+    /// have connections at the same time.
     pub(super) fn start(
         settings: BackendSettings,
         credentials: Arc<dyn PrincipalCredentials>,

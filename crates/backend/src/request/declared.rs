@@ -73,7 +73,7 @@ impl Declared {
         }
     }
 
-    /// Whether [`Declared::from_client`] lets a server send requests to this client.
+    /// Whether a client with [`Declared::from_client`] accepts requests from a server.
     pub(crate) fn lets_ask(context: &CallContext) -> bool {
         fits(&context.capabilities) && capability::can_be_asked(&context.capabilities)
     }

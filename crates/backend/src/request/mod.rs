@@ -149,14 +149,15 @@ pub(crate) struct OutgoingRequest<'a> {
     pub(crate) text: Bytes,
     /// The values of its HTTP headers; only for modern requests.
     pub(crate) mirror: Option<Mirror>,
-    /// Its trace context.
+    /// The trace context.
     pub(crate) propagation: Propagation,
 }
 
 /// The part of a request that is kept until its answer.
 pub(crate) struct ActiveRequest<'a> {
     pub(crate) id: i64,
-    /// Its progress token: its id, or the id of an earlier request whose progress it continues.
+    /// The progress token: the request's id, or the id of an earlier request whose progress this
+    /// one continues.
     pub(crate) token: i64,
     pub(crate) method: &'a Method,
     pub(crate) context: &'a Arc<CallContext>,
@@ -166,7 +167,7 @@ pub(crate) struct ActiveRequest<'a> {
     /// Whether dropping it sends a cancellation. `initialize` must not be cancelled (2025-11-25
     /// basic/utilities/cancellation), and an era probe need not be.
     pub(crate) cancellable: bool,
-    /// Its span.
+    /// The span.
     pub(crate) sending: &'a RequestSpan,
 }
 

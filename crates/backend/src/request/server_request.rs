@@ -113,7 +113,7 @@ pub(crate) struct ServerRequestLimits {
 /// A server's request that the client has received. It pauses the call's deadline.
 pub(crate) struct PendingServerRequest {
     id: Json,
-    /// The server's progress token for it.
+    /// The server's progress token for the request.
     token: Option<Json>,
     answer: oneshot::Receiver<Response>,
     /// The client's notifications about the request.

@@ -52,7 +52,7 @@ pub(super) type SpareKey = (Principal, Bytes);
 /// The processes that run for clients with the same key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Running {
-    /// Processes that will become free soon, because their request may leave them to others.
+    /// Processes that will soon be free for other requests.
     pub(super) ready: usize,
     pub(super) starting: usize,
 }

@@ -20,7 +20,8 @@ use crate::request::deadline::{CallLimits, CallProgress, Expired, PausableDeadli
 use crate::sessions::{Lease, SessionPool};
 use crate::settings::BackendTimeouts;
 
-/// The longest call, with the time of the client's answers, so that a server that keeps asking cannot keep it open for ever.
+/// The limit of a call's duration, including the waits for the client's answers, so that a server
+/// that keeps asking cannot keep the call open for ever.
 fn call_total() -> Duration {
     limit("callTotal", Duration::from_secs(3600))
 }
@@ -457,7 +458,7 @@ impl Drop for WatchedCall<'_> {
     }
 }
 
-/// Whether the server got the call but did not answer it, though it is there.
+/// Whether an error means that the server got the call, is alive, and did not answer.
 pub(crate) fn is_no_answer(error: &BackendError) -> bool {
     match error {
         BackendError::Timeout { sent, .. } => *sent,

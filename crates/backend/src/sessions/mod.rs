@@ -60,14 +60,15 @@ use legacy_era::{LegacyEra, Refusal};
 use sharing::Verdict;
 use turns::{Place, Turns, WakeOnDrop};
 
-/// The part (1/n) of the idle time after which a process ends while more than half of the processes
-/// that a server may have are there.
+/// The divisor of the idle time while a server has more than half of the processes that it may
+/// have.
 pub(crate) const CROWDED: u32 = 10;
 
 pub(crate) struct SessionPool {
     pub(crate) settings: Arc<ConnectSettings>,
     policy: SessionPolicy,
-    /// Whether the base connection declares more than clients without capabilities have.
+    /// Whether the base connection declares the capabilities for reading lists
+    /// ([`Declared::for_lists`]).
     catalogue: bool,
     /// The server's listeners.
     pub(crate) registry: Arc<SubscriptionRegistry>,
@@ -237,8 +238,8 @@ impl SessionPool {
         }
     }
 
-    /// How long to wait for a base connection without which there is nothing to answer: as long as
-    /// a process may take to start. Callers with less time give up earlier.
+    /// The time limit for a base connection without which nothing can be answered: as long as a
+    /// process may take to start. Callers with less time stop waiting earlier.
     fn start_limit(&self) -> Duration {
         let BackendTimeouts { connect, start, .. } = self.settings.timeouts;
         self.settings
@@ -917,8 +918,8 @@ impl Lease {
         }
     }
 
-    /// Gives the connection up. If the era is in doubt, also gives up the base connection, which
-    /// then determines the era again.
+    /// Ends the use of the connection. If the era is in doubt, also ends the use of the base
+    /// connection, which then determines the era again.
     pub(crate) fn lose(self, loss: Loss) {
         self.connection.lose(loss);
         if loss == Loss::EraDoubt

@@ -61,11 +61,11 @@ struct Held {
     missing: Vec<ProcessNumber>,
 }
 
-/// The handling of a message that may have to wait for others.
+/// The decision about a message that may have to wait for other processes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission<T> {
     Deliver,
-    /// It joins one that is already held.
+    /// The message joins one that is already held.
     Merged,
     /// It is held: `take_due` must be called at this time, with this number if there is one.
     Held(Instant, T),

@@ -68,7 +68,7 @@ impl Waiting {
     }
 }
 
-/// The data that few sessions have.
+/// Fields that only few sessions need.
 #[derive(Default)]
 pub(super) struct More {
     /// The server's messages until the client listens.
@@ -532,7 +532,7 @@ impl State {
 }
 
 impl Entry {
-    /// Whether the server has not refused it.
+    /// Whether the server may still be asked for the entry, since it has not refused it.
     pub(super) fn is_wanted(&self) -> bool {
         !matches!(self.verdict, Verdict::Refused(_))
     }

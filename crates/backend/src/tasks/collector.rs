@@ -20,8 +20,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{CallProgress, TaskId, TaskTranslation, WaitPermit, task_params};
 use crate::request::declared::Declared;
 
-/// After a legacy server's task needs input: the wait for its first request, before a client's `tasks/get` is answered
-/// without one.
+/// The time for which `tasks/get` waits for the first request of a legacy server's task that needs
+/// input.
 const TASK_INPUT: Duration = Duration::from_secs(1);
 
 /// The number of a task's messages that may wait for the collector.

@@ -71,7 +71,7 @@ const READ: &str = "type nullable enum const anyOf oneOf allOf $ref $defs defini
 const DEPTH: usize = 32;
 const PARTS: usize = 64;
 const ALTERNATIVES: usize = 256;
-/// The limit of compared pairs of schemas. References can lead to very many.
+/// The limit of compared pairs of schemas, since references can multiply them.
 const PAIRS: usize = 20_000;
 
 /// The kinds of changes by the use of a schema: clients send what an input schema allows, and get

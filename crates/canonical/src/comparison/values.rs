@@ -9,7 +9,7 @@ use fanlight_protocol::json::{DEFAULT_NESTING, Kind};
 use super::forms::mask_forms;
 use super::{Change, Comparison, Difference, Tolerance, elements, members};
 
-/// The places of content blocks, whose `type` decides what they are.
+/// The places of content blocks, which are compared by their `type`.
 const BLOCKS: [&str; 3] = [
     "/result/content/*",
     "/result/messages/*/content",
@@ -184,10 +184,10 @@ impl Comparison<'_> {
     }
 }
 
-/// The keys of a thing, by which it belongs to another one.
+/// The keys that identify an item of a list; items with an equal key form a pair.
 type Keys = [Option<String>; 3];
 
-/// Things of two sides that belong together, by their places.
+/// Pairs of items from the two sides, by their places.
 pub(super) struct Paired {
     /// Both places, and the number of the equal key.
     pub(super) pairs: Vec<(usize, usize, usize)>,
@@ -221,7 +221,7 @@ pub(super) fn pair_up(before: &[Keys], after: &[Keys]) -> Paired {
     Paired { pairs, gone, new }
 }
 
-/// Texts in one, with their lengths, so that other texts give another one.
+/// Joins texts with their lengths, so that different lists of texts give different results.
 fn joined(texts: impl IntoIterator<Item = String>) -> String {
     let all = texts.into_iter();
     all.map(|text| format!("{}:{text}", text.len())).collect()

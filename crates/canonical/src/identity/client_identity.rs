@@ -14,7 +14,7 @@ use crate::identity::Principal;
 pub struct Identity {
     /// The principal, which owns everything that is made for the client.
     pub principal: Principal,
-    /// Its name for operators and logs: a subject, or the name of a key. Not unique.
+    /// The name for operators and logs: a subject, or the name of a key. Not unique.
     pub name: Arc<str>,
     /// The kind of credentials that proved the identity.
     pub source: Source,

@@ -55,8 +55,8 @@ impl Principal {
         Self(Kind::Operator)
     }
 
-    /// Whether it stands for every client without authentication. Then only sessions distinguish
-    /// clients.
+    /// Whether this principal represents all clients without authentication. Then only sessions
+    /// distinguish clients.
     pub fn is_anonymous(&self) -> bool {
         matches!(self.0, Kind::Anonymous)
     }

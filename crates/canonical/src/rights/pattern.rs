@@ -24,7 +24,7 @@ pub(crate) struct ItemPattern {
 /// The way in which a pattern names the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reading {
-    /// It names no server, and matches own names of every server.
+    /// The pattern names no server; it matches own names of every server.
     Own,
     /// The server's name before the first `/`.
     Server { server: String, name: String },

@@ -44,7 +44,7 @@ impl NameForm {
         }
     }
 
-    /// Whether `name` may be a replacement, so that only the list tells whose it is.
+    /// Whether `name` may be a shortened or replaced name, which only the list can resolve.
     pub fn may_replace(self, name: &str) -> bool {
         let is_hash = |(_, hash): (&str, &str)| {
             hash.len() + 1 == HASH_LENGTH && hash.bytes().all(|byte| byte.is_ascii_hexdigit())

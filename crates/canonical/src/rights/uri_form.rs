@@ -48,7 +48,7 @@ fn decoded_bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Whether servers can read a URI only as its text says.
+/// Whether a URI has no other spelling or reading, so that every server understands it alike.
 ///
 /// It must be visible ASCII without dot segments, empty segments or a fragment. It must not escape
 /// characters that need no escape (RFC 3986, section 6.2.2). Scheme and authority must be in lower
@@ -115,7 +115,7 @@ fn is_plain_path(scheme: &str, path: &str) -> bool {
     !(path.contains(';') || has_stream || has_two_paths || has_gap)
 }
 
-/// Whether a path of Linux leads to a file that has another path, too: `/proc/self/root/etc`.
+/// Whether a Linux path leads to a file that also has another path, such as `/proc/self/root/etc`.
 fn leads_elsewhere(segments: &[&str]) -> bool {
     match segments {
         ["proc", rest @ ..] => rest

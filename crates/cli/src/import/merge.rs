@@ -36,8 +36,8 @@ pub(super) struct LeftOut {
     pub(super) reason: String,
 }
 
-/// Merges the servers of all sources in order. Of entries for the same server, the first is
-/// imported. Different servers with the same name are told apart by new names for the later ones.
+/// Merges the servers of all sources in order. Of several entries for the same server, the first is
+/// imported. If different servers have the same name, the later ones get new names.
 pub(super) fn merge(sources: &[Source]) -> (Vec<Taken>, Vec<LeftOut>) {
     let mut taken: Vec<Taken> = Vec::new();
     let mut left_out = Vec::new();

@@ -157,7 +157,7 @@ fn is_variable(name: &str) -> bool {
             .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Whether a word of a command is secret, judged by the preceding option or by its look.
+/// Whether a word of a command is secret, judged by the preceding option or by its form.
 fn is_secret_word(option: &str, word: &str) -> bool {
     let is_named = may_be_secret(option, "harmless") && !matches!(word, "true" | "false");
     let is_header = word.to_lowercase().contains("authorization:")

@@ -18,7 +18,7 @@ use crate::out::say;
 
 /// The place within which an expected tool must be found, if its line names none.
 const WITHIN: usize = 5;
-/// How many tools are looked at to tell where an expected one is.
+/// The number of results that are searched for an expected tool.
 const LOOKED_AT: usize = 100;
 
 /// A line of the file of expectations.

@@ -31,11 +31,11 @@ use crate::out::say;
 
 /// How long to wait for the last span after the answer.
 const LAST_SPAN: Duration = Duration::from_secs(2);
-/// How often a running gateway is polled meanwhile.
+/// The interval at which a running gateway is asked for the trace.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Calls a tool of a gateway on this machine, whose spans `telemetry` has. Prints each hop and the
-/// trace; fails if a hop lost the context.
+/// Calls a tool of a gateway on this machine, whose `telemetry` records the spans. Prints each hop
+/// and the trace; fails if a hop lost the context.
 pub async fn trace_test(
     client: &Client,
     telemetry: &Telemetry,

@@ -258,7 +258,7 @@ impl Said {
         Ok(())
     }
 
-    /// Asks for everything else.
+    /// Sends all remaining requests of the examination.
     async fn read(&mut self, client: &mut Client<'_>) -> Result<(), Broken> {
         if client.revision.has_sessions {
             let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });

@@ -31,9 +31,9 @@ pub use report::{
 /// How long to wait for answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For the first answer of a server, which may have to be installed before.
+    /// The time for a server's first answer, before which it may have to be installed.
     pub start: Duration,
-    /// For any other answer.
+    /// The time for any other answer.
     pub answer: Duration,
 }
 

@@ -32,7 +32,7 @@ pub struct EraReport {
     pub era: String,
     /// Whether it serves clients of this era.
     pub is_served: bool,
-    /// The reason why it does not.
+    /// The reason why the server does not serve the era.
     pub reason: Option<String>,
     /// The transport, if it differs from the report's: the deprecated `HTTP+SSE`.
     pub transport: Option<&'static str>,
@@ -46,7 +46,7 @@ pub struct EraReport {
     pub capabilities: Vec<String>,
     /// The length of its instructions.
     pub instructions_bytes: usize,
-    /// Its lists.
+    /// The lists.
     pub lists: Vec<ListReport>,
     /// The times of its answers.
     pub timings: Vec<Timing>,
@@ -87,9 +87,9 @@ pub struct ListReport {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EntryReport {
-    /// Its name or URI.
+    /// The name or URI.
     pub key: String,
-    /// Its size as JSON without white space.
+    /// The size as JSON without white space.
     pub bytes: usize,
     /// The estimated number of tokens for a model.
     pub tokens: usize,
@@ -127,9 +127,9 @@ pub struct Pings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Severity {
-    /// It violates a rule of the specification, or makes the server unusable.
+    /// The server violates a rule of the specification, or is unusable.
     Error,
-    /// Some gateways or clients will have difficulties with it.
+    /// The finding causes difficulties for some gateways or clients.
     Warning,
     /// A possible improvement.
     Note,

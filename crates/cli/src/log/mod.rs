@@ -33,7 +33,7 @@ const VERIFIER: &str = "rustls_platform_verifier";
 const LINES: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(600);
 
-/// The fields that name the party that an event is about.
+/// The fields that name the party that causes a line.
 const PARTIES: [&str; 4] = ["backend", "server", "issuer", "url"];
 
 /// The beginnings of targets whose other lines are always written: those about the operator's
@@ -196,7 +196,7 @@ impl<F> WithIds<F> {
     }
 }
 
-/// The party that an event is about.
+/// The party that causes an event.
 #[derive(Default)]
 struct Party(Option<String>);
 

@@ -372,7 +372,7 @@ fn not_served(served: Era) -> RpcError {
 
 /// A question of the server that was sent.
 struct Question {
-    /// Its id in the recording.
+    /// The id in the recording.
     recorded: Json,
     answer: oneshot::Receiver<Response>,
 }

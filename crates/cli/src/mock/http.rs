@@ -238,7 +238,7 @@ impl HttpMock {
         answer
     }
 
-    /// Lets the bridge answer, or answers with this status without one.
+    /// Answers by the bridge, or with this status if there is none.
     async fn forward(&self, request: Request<Bytes>, otherwise: StatusCode) -> Response<Body> {
         let Some(bridge) = &self.bridge else {
             return text_response(otherwise, "no such session");

@@ -8,7 +8,7 @@ use super::waterfall::fit;
 const GAP: usize = 2;
 /// Least width of a name; other columns are dropped to keep it.
 const NAME: usize = 16;
-/// Least width of a truncated cell, unless its column says otherwise.
+/// The least width of a truncated cell, unless its column sets another.
 const LEAST: usize = 8;
 
 /// A column with its cells from top to bottom.

@@ -49,7 +49,7 @@ impl Style {
     }
 
     #[cfg(test)]
-    /// Without colours.
+    /// A style without colours.
     pub fn plain(width: usize) -> Self {
         Self {
             width,

@@ -22,7 +22,7 @@ const MODE: u32 = 0o600;
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 /// The time limit for the rest of a recording after Ctrl-C. A second one ends the command at once.
 const REST: Duration = Duration::from_secs(60);
-/// More bytes than the last line of a recording has.
+/// The number of bytes to read of a recording's end; its last line is shorter.
 const TAIL: usize = 1024;
 
 /// Records until Ctrl-C, or until the gateway ends the recording.
@@ -75,7 +75,7 @@ pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result<(), Failur
 struct RecordingFile {
     file: File,
     path: std::path::PathBuf,
-    /// Its last bytes.
+    /// The last bytes.
     tail: Vec<u8>,
 }
 

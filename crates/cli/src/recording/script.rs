@@ -70,7 +70,7 @@ pub(crate) struct Take {
 pub(crate) enum TakeEnding {
     /// An answer.
     Answered,
-    /// The client cancelled it.
+    /// The client cancelled the request.
     Cancelled,
     /// The recording ended first.
     Open,

@@ -61,7 +61,7 @@ pub(super) async fn output(command: &[String]) -> Result<String, String> {
     }
 }
 
-/// The content of a pipe, up to one byte more than a secret may have.
+/// Reads a pipe up to one byte beyond the maximum length of a secret.
 async fn bounded(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut read = Vec::new();
     if let Some(pipe) = pipe {

@@ -18,7 +18,7 @@ use crate::recording::script::json;
 const CONVERSATION: Duration = Duration::from_secs(60);
 /// The delay of progress that counts as held up.
 const LATE: Duration = Duration::from_secs(1);
-/// The least time between the last progress and the answer, which the server sends 1.5 s apart.
+/// The least time between the last progress and the answer. The server sends them 1.5 s apart.
 const APART: Duration = Duration::from_millis(700);
 
 /// The outcome of a case.
@@ -303,8 +303,8 @@ impl Examination<'_> {
     }
 }
 
-/// Whether a server over stdio cannot say it: it gets no headers, and without sessions nothing tells
-/// which request a log message or an unknown notification belongs to.
+/// Whether a server over stdio cannot send the part: it gets no headers, and without sessions
+/// nothing shows which request a log message or an unknown notification belongs to.
 fn is_unsaid(case: &Case, era: Era) -> bool {
     let is_modern = era == Era::Modern;
     match case.look {

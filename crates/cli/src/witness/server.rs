@@ -15,11 +15,11 @@ use crate::recording::script::{Cue, Role, Step, Take, TakeEnding, json};
 
 const RESULT: &str = r#""result":{"#;
 const COMPLETE: &str = r#""resultType":"complete","#;
-/// The members that a modern result of a list or a read has.
+/// The members of a modern list or read result about caching.
 const CACHED: &str = r#""ttlMs":61000,"cacheScope":"public","#;
 const NOT_FOUND: &str = r#""error":{"code":-32601,"message":"Method not found"}"#;
 
-/// How often a subscription tells the same, more than a conversation lasts.
+/// The number of times that a subscription repeats a notification: more than a conversation lasts.
 const TOLD: usize = 500;
 
 /// One of the servers behind a gateway.

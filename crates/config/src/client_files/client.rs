@@ -38,7 +38,7 @@ fanlight_protocol::named! {
 }
 
 impl Client {
-    /// Its name.
+    /// The name.
     pub fn title(self) -> &'static str {
         match self {
             Self::ClaudeDesktop => "Claude Desktop",

@@ -22,7 +22,7 @@ pub enum Reach {
     Stdio {
         /// The program.
         command: String,
-        /// Its arguments.
+        /// The arguments.
         args: Vec<String>,
     },
 }
@@ -32,7 +32,7 @@ pub enum Reach {
 pub enum Credential {
     /// Nothing.
     None,
-    /// A token that is unknown here.
+    /// A token that this machine does not know.
     Unknown,
     /// This token.
     Token(String),
@@ -42,7 +42,7 @@ pub enum Credential {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     client: Client,
-    /// Its name among the servers.
+    /// The name among the servers.
     pub name: String,
     /// The entry.
     pub value: Item,

@@ -16,7 +16,8 @@ use crate::units::{format_duration, format_size, parse_count, parse_duration, pa
 pub(crate) trait Kind {
     /// The type of the read value.
     type Value;
-    /// Whether null is a value of its own. Elsewhere null stands for an absent option.
+    /// Whether null is a value of the option. In other options, null means that the option is
+    /// absent.
     const READS_NULL: bool = false;
 
     fn form(&self) -> Form;

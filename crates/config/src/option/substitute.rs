@@ -32,7 +32,7 @@ pub(crate) struct BadExpression {
 /// The remedy for every bad expression.
 const LITERAL: &str = "write `$${` for a literal `${`";
 
-/// The permitted nesting of defaults.
+/// The maximum nesting of defaults.
 const MAX_NESTING: usize = 16;
 
 /// Replaces every expression in `input`, or reports each bad one. An empty variable counts as

@@ -53,7 +53,7 @@ pub(crate) fn read_all(
     }
 }
 
-/// Reads a server, or leaves it out if it lacks a value, which is no error of the others.
+/// Reads a server, or leaves it out if a value is missing; that is no error of the other servers.
 fn read_or_leave_out(
     reader: &mut Reader<'_>,
     entry: &Entry,

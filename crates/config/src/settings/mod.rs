@@ -142,8 +142,8 @@ pub struct Landlock {
     pub connect: Option<Vec<u16>>,
     /// TCP ports on which it may listen; `None` for any.
     pub bind: Option<Vec<u16>>,
-    /// Files and folders that stay out of reach although a readable one of [`SYSTEM_FOLDERS`]
-    /// contains them.
+    /// Files and folders that the server cannot read although they are in a readable one of
+    /// [`SYSTEM_FOLDERS`].
     pub except: Vec<PathBuf>,
 }
 

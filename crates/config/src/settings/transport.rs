@@ -15,11 +15,11 @@ pub enum Transport {
     Stdio {
         /// The program, looked up in `PATH` if it has no slash.
         command: String,
-        /// Its arguments.
+        /// The arguments.
         args: Vec<String>,
         /// Variables set in addition to the inherited ones, in the order of the file.
         env: Vec<(String, Secret)>,
-        /// Its working directory; Fanlight's own if absent. In the file it may be relative to the
+        /// The working directory; Fanlight's own if absent. In the file it may be relative to the
         /// file's folder.
         cwd: Option<PathBuf>,
     },

@@ -60,7 +60,7 @@ pub(crate) struct CoreCall {
     /// The context of the request that started the work. Its span is the parent of the work's
     /// spans.
     context: Arc<CallContext>,
-    /// The span of the request that gets the answer, if that is another one.
+    /// The span of the request that gets the answer, if that is another request.
     answered_span: Option<Parent>,
 }
 
@@ -160,7 +160,7 @@ impl CoreCall {
         self.session = Some(session);
     }
 
-    /// Lets the request run on in `detached` if this is dropped before the answer.
+    /// Lets the request continue in `detached` if this is dropped before the answer.
     pub(crate) fn outlive_in(&mut self, detached: &Arc<DetachedCalls>) {
         self.detached = Some(Arc::clone(detached));
     }

@@ -24,7 +24,7 @@ const SOURCES: [Source; 6] = [
 pub struct ForwardedClient {
     /// The identity that its credentials proved.
     pub identity: Arc<Identity>,
-    /// Its address, for shares of limits, policies, traces and logs.
+    /// The address, for shares of limits, policies, traces and logs.
     pub address: Option<SocketAddr>,
     /// The user id of its process, on a Unix socket.
     pub user: Option<u32>,

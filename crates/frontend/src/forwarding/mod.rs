@@ -43,9 +43,9 @@ pub const TASK_ELSEWHERE: StatusCode = StatusCode::TEMPORARY_REDIRECT;
 /// A client's request without its body.
 #[derive(Clone, Debug)]
 pub struct ForwardedRequest {
-    /// Its method.
+    /// The method.
     pub method: Method,
-    /// Its path and query.
+    /// The path and query.
     pub target: Uri,
     /// The header fields that affect the request's meaning. None has credentials, which have been
     /// checked already.
@@ -94,7 +94,7 @@ pub trait Replicas: Send + Sync + fmt::Debug {
         body: Bytes,
     ) -> Forwarding<'a>;
 
-    /// Another replica that is not ending, for work that should not begin at an ending one.
+    /// A replica that is not ending, for work that an ending replica should not begin.
     fn find_other(&self) -> Option<ProcessRun>;
 
     /// Opens an envelope for this replica, which is valid once.

@@ -29,8 +29,8 @@ pub(crate) struct Recording {
     is_ended: bool,
 }
 
-/// Whether the definition of a called tool is recorded: it says which arguments are secret, and
-/// gives the name for the announcement.
+/// Whether the definition of a called tool is needed: it tells the secret arguments, and the name
+/// in an announcement.
 pub(super) fn needs_tool(settings: &FrontendSettings) -> bool {
     let kept = settings.record.keeps_requests();
     kept.is_some_and(|kept| kept.definitions || kept.announced)

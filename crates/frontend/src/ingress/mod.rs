@@ -575,9 +575,9 @@ fn without_answer(taken: Result<(), Box<Refusal>>) -> Received {
 /// How a request about a task or a kept result continues without its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AboutTask {
-    /// This run keeps the task, so the request goes there.
+    /// The request is forwarded to this run, which keeps the task.
     PassOn(ProcessRun),
-    /// This process answers: it has the task, or reports it as unknown.
+    /// This process answers: it has the task, or reports the task as unknown.
     Here,
 }
 

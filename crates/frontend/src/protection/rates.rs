@@ -131,7 +131,7 @@ pub struct RateUse {
     pub used: usize,
 }
 
-/// A request as limits see it.
+/// The properties of a request that limits depend on.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) peer: &'a Peer,

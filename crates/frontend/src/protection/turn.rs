@@ -73,7 +73,7 @@ impl Turn {
         self.wait(wait);
     }
 
-    /// Makes the turn come after `wait` at the earliest.
+    /// Delays the turn by at least `wait`.
     pub(super) fn wait(&mut self, wait: Duration) {
         self.wait = self.wait.max(wait);
     }

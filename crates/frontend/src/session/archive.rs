@@ -238,7 +238,7 @@ impl OnRecord {
             .then(|| (Arc::clone(&self.archive), self.name.clone(), mark))
     }
 
-    /// Confirms the session at `mark`; `None` puts it in doubt.
+    /// Confirms the session at `mark`; `None` means that it may be lost.
     pub(crate) fn confirm(&mut self, mark: Option<Mark>) {
         self.mark = mark;
     }

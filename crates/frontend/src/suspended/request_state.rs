@@ -51,13 +51,13 @@ pub(super) struct UrlElicitation {
 pub(super) enum Opened {
     /// A text that these keys did not seal: perhaps a state of a modern server.
     Foreign,
-    /// The text names one of our keys, but that key did not seal it for this principal.
+    /// The text names one of Fanlight's keys, but that key did not seal it for this principal.
     Forged,
     /// A state of a call that this other process, or an earlier run of this one, keeps.
     Elsewhere(ProcessRun),
     Suspended(State),
     UrlElicitation(UrlElicitation),
-    /// A server's state, as the server wrote it.
+    /// A server's state, byte for byte.
     Server(Json),
 }
 

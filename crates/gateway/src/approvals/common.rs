@@ -56,7 +56,8 @@ pub trait CommonApprovals: fmt::Debug + Send + Sync {
         limits: ApprovalLimits,
     ) -> Pending<'a, ()>;
 
-    /// The approval under which a call goes on with this state; it is used up.
+    /// Uses up and returns the approval of the round before, if this call continues it with this
+    /// state.
     ///
     /// # Errors
     ///

@@ -53,7 +53,7 @@ impl Rounds {
         }
     }
 
-    /// Takes the approval under which `call` goes on with `state`.
+    /// Takes the approval of the round that returned `state`, for the next round of the same call.
     pub(crate) fn take(&self, call: &CallToApprove, state: &Json) -> Option<String> {
         let mut rounds = self.lock();
         let is_same = |known: &Json| match (known.as_str(), state.as_str()) {

@@ -110,8 +110,8 @@ impl Approvals {
         }
     }
 
-    /// The approval under which `call` goes on, if it is the next round of an approved call. The
-    /// approval of that round is used up.
+    /// Uses up and returns the approval of the round before, if the call is the next round of an
+    /// approved call.
     ///
     /// # Errors
     ///

@@ -60,7 +60,7 @@ pub(super) struct Hearing {
     with_servers: Option<ListeningGuard>,
 }
 
-/// When clients are next notified of one kind of change, and when they were last.
+/// The times of the next and the last notification of one kind of change.
 #[derive(Clone, Default)]
 struct Timing {
     due: Option<Instant>,
@@ -86,7 +86,8 @@ impl Listener {
         self.listen.messages.is_connected()
     }
 
-    /// Sets whose lists the client sees, and the lists whose changes the gateway announces to it.
+    /// Sets the principal whose lists the client sees, and the lists whose changes the gateway
+    /// announces to the client.
     pub(crate) fn hear(&self, reader: Option<&Reader>, announced: Lists) {
         let mut hearing = self.hearing.lock();
         hearing.reader = reader.cloned();

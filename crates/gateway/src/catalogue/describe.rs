@@ -1,4 +1,4 @@
-//! Describes several servers as one.
+//! Merges the descriptions of several servers.
 
 use fanlight_canonical::{BackendError, CallContext, Outcome};
 use fanlight_protocol::json::{self, Json, ObjectBuilder, rewrite_object};

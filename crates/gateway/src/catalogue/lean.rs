@@ -19,7 +19,7 @@ use crate::topology::LeanRules;
 pub(crate) const OWN_TOOLS: [&str; 2] = ["find_tools", "call_tool"];
 /// The name of Fanlight's tool that reads large results, without a prefix.
 pub(crate) const READ_RESULT: &str = "read_result";
-/// The prefix of these names if a tool of a server has one of them.
+/// The prefix of these names if a server's tool already has one of them.
 pub(crate) const OWN_PREFIX: &str = "fanlight__";
 /// The manifest may take this percentage of the full list's bytes, or these bytes.
 const MANIFEST: (usize, usize) = (3, 1024);
@@ -34,7 +34,7 @@ type Scored<'a> = (&'a Entry, f32, u32);
 pub struct FoundTool {
     /// The tool's name for clients.
     pub name: String,
-    /// Its server.
+    /// The server.
     pub server: String,
     /// The score of the tool.
     pub score: f32,
@@ -129,7 +129,7 @@ fn best(mut found: Vec<Scored<'_>>, limit: usize) -> (Vec<Scored<'_>>, usize) {
 }
 
 impl LeanGroup {
-    /// Its name, its tools' prefix, their number, and some of their names.
+    /// A text with the group's name, its tools' prefix, their number, and some of their names.
     fn describe(&self, list: &ListView, examples: usize) -> String {
         let (name, prefix) = (escaped(&self.name), escaped(&self.prefix));
         let prefix = match &*prefix {
@@ -222,7 +222,7 @@ pub(crate) fn own_name(list: &ListView, name: &str) -> String {
     own_prefix(list, &[name]) + name
 }
 
-/// The prefix with which these tools of Fanlight have names that no other tool has.
+/// The prefix for these tools of Fanlight that makes their names unique.
 fn own_prefix(list: &ListView, names: &[&str]) -> String {
     let mut prefix = String::new();
     let is_taken = |name: String| list.find(&name).is_some();
@@ -300,7 +300,7 @@ impl ListView {
         shown.lean.get_or_init(new).as_deref()
     }
 
-    /// The list as clients with a lean list get it.
+    /// The list for clients that get a lean one.
     pub(crate) fn leaner(self, rules: Option<&LeanRules>) -> Self {
         let lean = rules.and_then(|rules| self.lean(rules));
         match lean.map(|lean| Arc::clone(&lean.listed)) {

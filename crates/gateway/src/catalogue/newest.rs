@@ -1,5 +1,5 @@
-//! Makes the newest snapshot of a list from its parts, keeps it if it has something new, and
-//! announces it.
+//! Makes the newest snapshot of a list from its parts, and stores and announces it if it differs
+//! from the last one.
 
 use std::sync::Arc;
 use std::time::Duration;

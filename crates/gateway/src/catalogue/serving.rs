@@ -20,7 +20,7 @@ use crate::topology::{BackendId, Topology, View};
 /// How long a name that no list has stays unknown before servers are asked again.
 const UNKNOWN_NAME: Duration = Duration::from_secs(5);
 
-/// A list as a client is served it.
+/// A list as a client gets it.
 pub(crate) struct Served {
     pub(crate) list: ListView,
     /// How much of the lists' `ttlMs` remains.
@@ -35,9 +35,9 @@ type Serves<'a> = dyn Fn(BackendId, &Part) -> bool + Send + Sync + 'a;
 /// The servers that a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
-    /// Servers that neither start slowly nor failed to answer in time before.
+    /// Waits for servers that neither start slowly nor failed to answer in time before.
     Brief,
-    /// Servers that did not fail to answer in time before.
+    /// Waits for servers that did not fail to answer in time before.
     Short,
     /// All servers.
     Long,

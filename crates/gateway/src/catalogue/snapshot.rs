@@ -381,7 +381,7 @@ impl Entry {
 }
 
 impl Part {
-    /// Its part of the entries of its snapshot.
+    /// The entries of this part, out of the `entries` of its snapshot.
     fn of<'a>(&self, entries: &'a [Entry]) -> &'a [Entry] {
         entries.get(self.entries.clone()).unwrap_or_default()
     }

@@ -123,7 +123,7 @@ impl ListWatcher {
         self.topology.load()
     }
 
-    /// Acts on a server's announcement to `session`, or to clients without one. Called for each
+    /// Handles a server's announcement to `session`, or to clients without one. Called for each
     /// listener, but acts once for each notification, except that each listener is told.
     pub(crate) fn handle_notification(
         &self,

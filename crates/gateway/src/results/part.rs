@@ -26,11 +26,11 @@ pub(crate) enum Form {
 /// A part of a kept result: a text, a binary block, structured content, or all content.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Its JSON Pointer in the result.
+    /// The JSON Pointer in the result.
     pub(crate) path: String,
     pub(crate) form: Form,
     pub(crate) mime: String,
-    /// Its place among the kept bytes.
+    /// The place among the kept bytes.
     pub(crate) place: Range<usize>,
 }
 

@@ -8,7 +8,7 @@ use fanlight_protocol::json::{Json, Kind, ObjectBuilder};
 use super::part::{Form, Part};
 use super::shape;
 
-/// The bytes for the words and the link that stand for a part, besides its beginning and shape.
+/// The bytes for the explanation and the link that replace a part, besides its beginning and shape.
 const WORDS: usize = 1 << 10;
 /// The share of the bytes for a part that its shape may take, as a divisor; and the most bytes.
 const SHAPE: (usize, usize) = (4, 2 << 10);
@@ -135,7 +135,7 @@ impl Shortener {
 /// A result that is being shortened.
 struct Cut<'a> {
     shortener: &'a Shortener,
-    /// The most bytes that may stand for a part.
+    /// The maximum size of the replacement of a part.
     most: usize,
     parts: Vec<Part>,
     kept: Vec<Bytes>,

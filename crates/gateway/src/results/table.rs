@@ -25,7 +25,7 @@ pub(super) struct Entry {
     pub(super) result: Arc<KeptResult>,
 }
 
-/// The results, in such orders that each change looks at few of them.
+/// The kept results, indexed so that each change touches few of them.
 #[derive(Default)]
 pub(super) struct Table {
     /// The results by number; newer ones have greater numbers.

@@ -40,11 +40,11 @@ const PREFIX: f32 = 0.4;
 const MISSPELT: f32 = 0.6;
 /// The part of its server's score that a tool gets.
 const OF_SERVER: f32 = 0.15;
-/// The most characters and words of a query that count.
+/// The limits of a query: the characters and words that are used.
 const QUERY: (usize, usize) = (2000, 64);
 /// The least bytes of a half of a word.
 const HALF: usize = 3;
-/// The most terms that stand for one word of a query.
+/// The maximum number of terms that match one word of a query.
 const VARIANTS: usize = 48;
 
 /// The texts of one tool, in the order of its fields: name, title, first sentence and rest of the

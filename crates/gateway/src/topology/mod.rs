@@ -439,7 +439,7 @@ pub struct BackendEntry {
     pub rewriting: Rewriting,
     /// The calls that need approval.
     pub approval: Option<ApprovalSettings>,
-    /// Checks the definitions that the server sends; `None` lets everything pass.
+    /// The check of the server's definitions; `None` permits all.
     pub guard: Option<Arc<dyn DefinitionGuard>>,
     /// Keeps its lists beyond the end of the process.
     pub store: Option<Arc<dyn ListStore>>,
@@ -458,7 +458,8 @@ pub struct Canary {
     pub id: BackendId,
     /// Sends requests to the canary.
     pub client: Arc<dyn BackendClient>,
-    /// Sends requests to the version that serves all other clients, whoever the caller is.
+    /// The server that serves all clients but the canary's. Requests go there whoever the caller
+    /// is.
     pub others: Arc<dyn BackendClient>,
     /// Selects the clients that the canary serves.
     pub rule: Arc<CanaryRule>,
@@ -476,7 +477,7 @@ impl PartialEq for Canary {
 pub struct ApprovalSettings {
     /// Permits the tools that need no approval.
     pub without: ItemFilter,
-    /// The rule for all others.
+    /// The rule for all other tools.
     pub rule: ApprovalRule,
 }
 

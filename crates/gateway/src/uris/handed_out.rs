@@ -55,9 +55,9 @@ type App = (BackendId, Instant);
 /// How a client opened an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
-    /// It called a tool that the app shows.
+    /// The client called a tool that the app shows.
     ByCall,
-    /// It read the app.
+    /// The client read the app.
     ByRead,
 }
 

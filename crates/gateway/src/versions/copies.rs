@@ -42,7 +42,7 @@ const KEPT_LINES: usize = 20;
 const NAMED: usize = 200;
 const SHOWN: usize = 80;
 const LINE: usize = 400;
-/// The capabilities that let a server ask a client, or begin a task.
+/// The capabilities that permit a server to ask a client, or to begin a task.
 const ASKING: [&str; 4] = ["elicitation", "sampling", "roots", "tasks"];
 
 /// A mirror, and the requests it gets.

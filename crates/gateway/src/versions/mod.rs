@@ -40,11 +40,11 @@ pub use copies::MirrorSettings;
 pub struct VersionSettings {
     /// The server itself.
     pub id: BackendId,
-    /// Its connection.
+    /// The connection.
     pub server: Arc<dyn BackendClient>,
-    /// Its canary, if it has one.
+    /// The canary, if it has one.
     pub canary: Option<Canary>,
-    /// Its mirror, if it has one.
+    /// The mirror, if it has one.
     pub mirror: Option<MirrorSettings>,
 }
 

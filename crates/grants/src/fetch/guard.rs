@@ -21,7 +21,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Trusts the server at `server`, and nothing else.
+    /// A guard that trusts only the server at `server`.
     pub fn in_server(server: Url) -> Self {
         Self {
             server,

@@ -13,8 +13,9 @@ pub(super) enum Zone {
     Private,
     /// Reachable on this machine.
     Loopback,
-    /// Never an authorization server: link-local addresses, clouds' addresses for credentials,
-    /// addresses that stand for others (6to4, NAT64, Teredo), multicast and reserved addresses.
+    /// Addresses that no authorization server has: link-local addresses, clouds' addresses for
+    /// credentials, addresses that contain others (6to4, NAT64, Teredo), multicast and reserved
+    /// addresses.
     Special,
 }
 

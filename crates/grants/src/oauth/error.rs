@@ -94,7 +94,7 @@ pub enum OAuthError {
     /// The user's token is unavailable.
     #[error("cannot get the user's token: {0}")]
     Subject(String),
-    /// The server has refused repeatedly, or just before.
+    /// The server has refused repeatedly, or just before this request.
     #[error("{0}")]
     Exhausted(&'static str),
     /// A key or certificate cannot be used.
@@ -143,8 +143,9 @@ impl OAuthError {
         }
     }
 
-    /// Adds what to do if the authorization server refuses the parameter `resource`: as RFC 8707, 2,
-    /// says, or as servers do that do not know it.
+    /// Adds a remedy if the authorization server refuses the parameter `resource`: with
+    /// `invalid_target` (RFC 8707, 2), or, if it does not know the parameter, with an explanation
+    /// that names it.
     #[must_use]
     pub(crate) fn about_resource(mut self, resource: Option<&str>) -> Self {
         if let Self::Refused {

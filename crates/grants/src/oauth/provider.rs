@@ -48,7 +48,7 @@ pub struct Provider {
     pub protected_resources: Option<Vec<String>>,
 }
 
-/// The member of metadata that says whose they are.
+/// The member of metadata that names their owner.
 #[derive(Deserialize)]
 struct Named {
     issuer: String,
@@ -180,7 +180,7 @@ impl Provider {
         }
     }
 
-    /// Whether it says that it is for this server.
+    /// Whether the authorization server lists this server as one of its own.
     pub(crate) fn lists(&self, resource: &str) -> bool {
         let same = |one: &String| one.trim_end_matches('/') == resource.trim_end_matches('/');
         self.protected_resources.iter().flatten().any(same)

@@ -33,9 +33,9 @@ pub struct ClientRegistration {
 pub enum ClientAuthentication {
     /// Only its id.
     None,
-    /// Its secret in the header `Authorization`.
+    /// The secret in the header `Authorization`.
     Basic(#[serde(with = "sealed")] Secret),
-    /// Its secret in the form.
+    /// The secret in the form.
     Post(#[serde(with = "sealed")] Secret),
     /// An assertion signed with its key (RFC 7523, 2.2). The key belongs to the configuration, and
     /// is stored in no record.

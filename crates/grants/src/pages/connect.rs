@@ -51,7 +51,7 @@ enum Asked {
 }
 
 impl Asked {
-    /// Bytes that differ if a user could tell two requests apart.
+    /// A digest of everything that a user sees of a request.
     fn digest(&self) -> Vec<u8> {
         match self {
             Self::SignIn(offer) => offer.digest(),

@@ -18,7 +18,7 @@ use crate::folder::Folder;
 
 /// The name of the file.
 const FILE: &str = "removed";
-/// The bytes that stand for an owner and a kind of record; the file has them once for each removal.
+/// A marker of one removal for an owner and a kind of record. The file has one for each removal.
 const ONE: usize = 16;
 /// The limit of removals in the file, and of remembered owners.
 const MOST: usize = 200_000;

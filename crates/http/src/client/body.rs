@@ -26,7 +26,7 @@ use crate::client::pool::Pool;
 use crate::client::socket_body::{Framing, SocketBody};
 use crate::client::{BodyBuffer, Error};
 
-/// With fewer bytes left, a copy is cheaper than a new hyper connection.
+/// The number of bytes below which a copy is cheaper than a new hyper connection.
 const MIN_DIRECT: u64 = 64 << 10;
 
 /// The body of a response, with its connection.

@@ -105,7 +105,7 @@ enum State {
 /// The outcome of waiting for a connection.
 type Supply = Result<Box<PooledConnection>, ConnectError>;
 
-/// The reason why there is no response, or no more of it.
+/// The error of a request without a complete response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There was no connection for the request, so certainly nothing was sent.

@@ -29,10 +29,10 @@ pub(crate) struct SocketBody {
 /// How to find the end of a body (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// After this many bytes.
+    /// The body ends after this many bytes.
     Length(u64),
     Chunked(Chunk),
-    /// At the end of the connection.
+    /// The body ends with the connection.
     UntilClose,
 }
 

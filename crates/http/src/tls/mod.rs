@@ -20,7 +20,7 @@ pub use self::loaded::{LoadedTls, TlsMarks, TlsOption};
 /// The certificate that a listener presents, and the authorities for client certificates, as PEM.
 #[derive(Clone, Copy)]
 pub struct TlsFiles<'a> {
-    /// Its certificate, and intermediate ones up to the root.
+    /// The certificate, and intermediate ones up to the root.
     pub certificate: &'a [u8],
     /// The key of its certificate.
     pub key: &'a [u8],

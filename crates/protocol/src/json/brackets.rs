@@ -14,7 +14,7 @@ use super::scan_string::escape;
 /// tokens that are not white space, and backslashes in strings that begin no escape.
 pub(super) struct Brackets<'a> {
     text: &'a [u8],
-    /// The offset of the block that `left` belongs to.
+    /// The offset of the block whose bytes `left` has.
     base: usize,
     /// The bytes found in the block and not yet returned.
     left: u64,

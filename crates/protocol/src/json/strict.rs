@@ -19,7 +19,7 @@ const FEW: usize = 8;
 /// The most characters of a name in a message.
 const SHOWN: usize = 64;
 
-/// Two programs could read a text differently, or one could not read it.
+/// The error that two programs could read a text differently, or that one could not read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// The place, as a JSON Pointer with shortened names.

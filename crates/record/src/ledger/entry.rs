@@ -86,12 +86,12 @@ pub struct Entry<'a> {
 /// The recorded form of arguments.
 #[derive(Clone, Debug, Default)]
 pub enum Arguments {
-    /// They are not recorded.
+    /// Arguments are not recorded.
     #[default]
     None,
     /// The SHA-256 digest of their text.
     Digest(Json),
-    /// Their text, with secrets masked.
+    /// The text of the arguments, with secrets masked.
     Full(Json),
 }
 

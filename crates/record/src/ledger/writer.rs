@@ -33,7 +33,7 @@ const QUEUE: usize = 8192;
 const QUEUE_BYTES: usize = 16 << 20;
 /// How long entries are collected to be written together, unless a caller waits for one.
 const COLLECT: Duration = Duration::from_millis(200);
-/// With this many entries, collecting ends.
+/// The number of entries at which collecting ends.
 const BATCH: usize = 512;
 /// How long written entries may stay unsynced, unless a caller waits for one.
 const SYNC: Duration = Duration::from_secs(1);

@@ -25,7 +25,8 @@ const WAITS: Duration = Duration::from_secs(2);
 const SHOWN_AT_ONCE: usize = 16;
 /// The name of the table of approved calls between two of their rounds.
 const ROUNDS: &str = "rounds";
-/// The word in the seal of such a call, which is no approver's answer.
+/// The word in the seal of a call whose approval continues with the next round; no approver's
+/// answer.
 const CONTINUED: &str = "continued";
 /// The purpose of the seal on questions.
 const PURPOSE: &[u8] = b"approval in common: ";

@@ -149,7 +149,7 @@ fn part_of(owner: &str) -> u8 {
     digest.as_ref().first().map_or(0, |byte| byte % PARTS)
 }
 
-/// The owner in a name, and the rest of it.
+/// The owner in a record's name, and the rest of the name.
 fn parts(name: &str) -> (&str, &str) {
     name.split_once('/').unwrap_or(("", name))
 }

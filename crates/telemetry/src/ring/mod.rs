@@ -86,7 +86,7 @@ struct Entry {
     spans: VecDeque<(Arc<Record>, usize)>,
     bytes: usize,
     dropped: u64,
-    /// The attempts to connect for which the trace stands, if it is one.
+    /// Set if the trace represents attempts to connect.
     attempts: Option<Attempts>,
     /// Whether the trace has all rounds of a call. The time between them is the client's.
     has_rounds: bool,
@@ -252,7 +252,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// The attempt that an ended span stands for, if it is one.
+    /// The attempt of an ended span; `None` if the span is about something else.
     fn from_span(span: &Record) -> Option<Self> {
         if span.start.kind != Kind::Internal || span.parent.is_some() {
             return None;

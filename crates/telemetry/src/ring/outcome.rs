@@ -8,15 +8,15 @@ fanlight_protocol::named! {
     /// How a trace has ended.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum TraceOutcome {
-        /// It ended without an error.
+        /// The request ended without an error.
         Ok = "ok",
         /// The result of a tool has `isError`.
         ToolError = "tool_error",
-        /// It ended with a JSON-RPC error, or with a message that could not be used.
+        /// The request ended with a JSON-RPC error, or with an unusable message.
         ProtocolError = "protocol_error",
-        /// The client or an operator cancelled it, or the client left.
+        /// The client or an operator cancelled the request, or the client left.
         Cancelled = "cancelled",
-        /// It failed for another reason: no connection, no answer, or a limit.
+        /// The request failed for another reason: no connection, no answer, or a limit.
         Failed = "failed",
     }
 }

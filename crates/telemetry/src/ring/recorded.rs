@@ -61,8 +61,8 @@ impl Trace {
 }
 
 impl<'a> Messages<'a> {
-    /// Adds the request of a call. A request without one of its parts would be another one, so it is
-    /// left out.
+    /// Adds the request of a call. If one of its parts is unknown, the request is left out, since
+    /// it would be a different one.
     fn add_call(&mut self, call: Call<'a>) {
         let (number, span) = call;
         let method = method_of(span);
@@ -124,7 +124,7 @@ impl<'a> Messages<'a> {
         calls.find(|(_, span)| span.span_context.span_id() == id)
     }
 
-    /// Adds the message that a content stands for, on each side that had it.
+    /// Adds the message of a content, on each side that sent or received it.
     fn add_content(&mut self, content: &TraceContent) {
         let mut spans = self.trace.spans.iter();
         let Some(span) =

@@ -29,7 +29,7 @@ pub struct Trace {
     pub spans: Vec<SpanData>,
     /// How many earlier spans the ring has dropped.
     pub dropped: u64,
-    /// The attempts to connect for which the trace stands, if it is one.
+    /// Set if the trace represents attempts to connect.
     pub attempts: Option<Attempts>,
     /// The time from the first start to the last end; of a call in rounds, without the time between
     /// them.
@@ -55,7 +55,7 @@ pub struct TraceContent {
     pub at: SystemTime,
     /// The part that it plays.
     pub kind: ContentKind,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub bytes: usize,
     /// How many of these bytes were not kept.
     pub left_out: usize,

@@ -31,7 +31,7 @@ impl Refusals {
         )
     }
 
-    /// Waits for the answer, and refuses requests meanwhile.
+    /// Waits for the answer, and refuses the requests that arrive before it.
     pub(super) async fn refuse_until(
         &mut self,
         answer: impl Future<Output = Response>,

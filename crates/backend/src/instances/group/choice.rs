@@ -27,8 +27,8 @@ enum Suitability {
 }
 
 impl Suitability {
-    /// The suitability of an endpoint. `may_try` says whether the request would show that calls are
-    /// answered again.
+    /// The suitability of an endpoint. `may_try` tells whether the request can show that the
+    /// endpoint answers calls again.
     fn judge(readiness: Readiness, may_try: bool) -> Self {
         match readiness {
             Readiness::Trial if may_try => Self::Ready,

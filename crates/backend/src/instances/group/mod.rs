@@ -116,7 +116,7 @@ impl Group {
         self.changes.send_replace(());
     }
 
-    /// Waits until an endpoint can be used, or certainly none can.
+    /// Waits until an endpoint can be used, or it is certain that none can.
     async fn settle(&self) {
         let mut changes = self.changes.subscribe();
         let settled = async {
@@ -288,8 +288,8 @@ impl Group {
         }
     }
 
-    /// The next endpoint of a request after failures at the `tried` ones, the last of which is
-    /// `left`. `None` if the rest are no better.
+    /// The next endpoint for a request that failed at the `tried` ones, most recently at `left`.
+    /// `None` if no other endpoint is more suitable.
     fn next(&self, call: &Call, left: &Instance, tried: &[u64]) -> Option<Arc<Instance>> {
         let is_worth_it =
             choice::best(&self.members.load(), tried).is_some_and(|best| best != Readiness::Down);

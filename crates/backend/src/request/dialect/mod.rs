@@ -391,7 +391,7 @@ fn write_params(out: &mut Vec<u8>, params: &Json, own: &OwnMeta<'_>) {
 enum Written {
     Changed,
     Unchanged,
-    /// No member is left.
+    /// No member remains.
     Nothing,
 }
 

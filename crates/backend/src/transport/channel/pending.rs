@@ -38,7 +38,7 @@ pub(super) struct PendingCall {
 
 /// An event about a server request, for the call that it belongs to.
 pub(super) enum ServerRequestEvent {
-    /// This request has been sent to the client.
+    /// The request has been sent to the client.
     Sent(PendingServerRequest),
     /// The server has cancelled its request with this id.
     Withdrawn(Json),
@@ -84,7 +84,7 @@ pub(super) struct Closed;
 /// The call that a log message belongs to.
 pub(super) enum LogTarget {
     Call(ServerMessages),
-    /// No call asked for it.
+    /// The log message belongs to no call.
     None,
     /// Calls of several clients asked for it, and none must see another's messages.
     Ambiguous,

@@ -17,9 +17,9 @@ const DPOP_NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
 
 /// A request in progress.
 pub(super) enum Exchange {
-    /// With the configured headers only.
+    /// A request with the configured headers only.
     Plain(ResponseFuture),
-    /// With further credentials.
+    /// A request with additional credentials.
     Authorized {
         request: BoxFuture<'static, Result<HttpResponse, HttpError>>,
         may_be_sent: Arc<AtomicBool>,

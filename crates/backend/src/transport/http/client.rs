@@ -47,7 +47,7 @@ pub(super) struct LibraryClient {
     current: ArcSwap<Library>,
     connector: Connector,
     settings: PoolSettings,
-    /// For a proxy that gets the requests themselves.
+    /// The proxy's credentials, for a proxy to which the requests themselves are sent.
     proxy_authorization: Option<HeaderValue>,
 }
 
@@ -90,11 +90,11 @@ enum Body {
 /// Resolves to the head of a response.
 pub(super) enum ResponseFuture {
     Pooled(pooled::ResponseFuture),
-    /// The library tells about the connection as soon as the request gets one.
+    /// A request of hyper-util, with the future that resolves once the request has a connection.
     Library(legacy::ResponseFuture, CaptureConnection),
 }
 
-/// The reason why there is no response, or no more of it.
+/// The error of a request without a complete response.
 #[derive(Debug)]
 pub(super) enum HttpError {
     Pooled(pooled::Error),

@@ -50,7 +50,7 @@ pub(crate) struct HttpEndpoint {
     origin: String,
     aside: Arc<Semaphore>,
     runtime: Handle,
-    /// Tells recordings the credentials of messages.
+    /// Tells recordings which credentials to mask.
     telemetry: Option<BackendTelemetry>,
     /// The challenge of the last refusal of credentials.
     challenge: Mutex<Option<String>>,

@@ -119,7 +119,7 @@ fn set(headers: &mut HeaderMap, name: &str, value: &Secret) -> Result<(), String
 #[derive(Clone)]
 pub(super) struct MessageHeaders {
     configured: Arc<ConfiguredHeaders>,
-    /// Set for a legacy server that wants it.
+    /// The revision, for a legacy server that wants it in a header.
     revision: Option<Revision>,
     session: Option<HeaderValue>,
 }

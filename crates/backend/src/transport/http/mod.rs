@@ -63,7 +63,7 @@ pub(crate) struct HttpTransport {
     headers: MessageHeaders,
     /// The agreed revision; the newest one before the agreement.
     revision: Revision,
-    /// Where the server has redirected requests to.
+    /// The target to which the server has redirected requests.
     redirected: ArcSwapOption<Target>,
 }
 

@@ -20,11 +20,12 @@ pub(crate) enum StreamState {
         /// Whether messages may have been missed since it was last open.
         missed: bool,
     },
-    /// It cannot be opened at the moment.
+    /// The stream cannot be opened at the moment.
     Failing,
-    /// It has not been opened in time. Opening it announces changes that may have been missed.
+    /// The stream has not been opened in time. Once it is open, changes that may have been missed
+    /// are announced.
     Late,
-    /// It is not needed, or about to be opened.
+    /// The stream is not needed, or about to be opened.
     Closed,
     /// The server offers none.
     Absent,

@@ -202,7 +202,7 @@ impl HttpTransport {
         }
     }
 
-    /// Waits, and passes the client's answers on meanwhile.
+    /// Waits for this time, and forwards the client's answers that arrive.
     async fn pause(&self, time: Duration, requests: &mut OpenServerRequests) {
         let end = Instant::now() + time;
         while let Ok(reply) = timeout_at(end, requests.next()).await {

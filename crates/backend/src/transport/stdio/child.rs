@@ -44,7 +44,7 @@ pub(super) struct Process {
 
 /// The processes that end together with a process.
 enum Extent {
-    /// Its group, until that has ended.
+    /// The process group, until it has ended.
     Group(Option<Pid>),
     /// All its descendants. The child is their guard, which ends last.
     Guarded,

@@ -107,7 +107,7 @@ fn is_unread(stdin: &CountingWriter<ChildStdin>, orders: usize) -> bool {
     stdin.written() <= orders as u64
 }
 
-/// Reads the output until the process ends, and lets it end properly. `input` tells, after the last
+/// Reads the output until the process ends, and cleans up after it. `input` tells, after the last
 /// write, whether the process read no message.
 async fn mind(
     mut process: Process,

@@ -40,10 +40,10 @@ use crate::users::Users;
 /// The least width of the column of eras: one era with its revision.
 const ERA: usize = "modern 2026-07-28".len();
 
-/// The number of tools whose definitions the text tells the size of.
+/// The number of the largest definitions that the report lists with their sizes.
 const LARGEST: usize = 5;
 
-/// Prints what the configuration says by itself.
+/// Prints the facts that need no connection to a server.
 pub fn introduce(loaded: &Loaded) {
     let config = &loaded.config;
     say!(

@@ -75,9 +75,10 @@ pub(super) fn warnings(list: &ListView) -> impl Iterator<Item = String> {
 /// The rules of a known client, or of the model that it uses, for the names of tools.
 struct NameRule {
     client: &'static str,
-    /// The text before a tool's name; `{}` stands for the name of the gateway's entry.
+    /// The text that the client puts before a tool's name; `{}` stands for the name of the
+    /// gateway's entry.
     before: &'static str,
-    /// The greatest length with the text before it.
+    /// The maximum length of a name, including that text.
     longest: usize,
     /// The characters that a name may have beside letters and digits; `None` if the client replaces
     /// others.

@@ -25,22 +25,22 @@ pub(crate) const LONGEST: usize = 64 << 20;
 /// The reason why a server gave no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Broken {
-    /// It cannot be started or reached at all.
+    /// The server cannot be started or reached at all.
     #[error("{0}")]
     Unreachable(String),
-    /// It did not answer in time.
+    /// The server did not answer in time.
     #[error("it did not answer within {} s", .0.as_secs())]
     Silent(Duration),
-    /// It ended, or broke the connection.
+    /// The server ended, or broke the connection.
     #[error("{0}")]
     Ended(String),
-    /// It answered with something other than a message.
+    /// The server's answer is no message.
     #[error("{0}")]
     Refused(String),
-    /// It requires credentials.
+    /// The server requires credentials.
     #[error("{0}")]
     Unauthorized(String),
-    /// It answered with this status, as a server of the deprecated HTTP+SSE transport may, and
+    /// The server answered with this status, as one of the deprecated HTTP+SSE transport may, and
     /// perhaps with a reason.
     #[error("{}", in_words(*status, said))]
     NotHere { status: u16, said: String },

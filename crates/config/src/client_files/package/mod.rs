@@ -10,9 +10,9 @@ pub use server_json::server_json;
 /// A package's server in the notation of Fanlight's own file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackagedServer {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its entry in `mcpServers`.
+    /// The entry in `mcpServers`.
     pub value: Item,
     /// The variables in its entry, with descriptions.
     pub variables: Vec<(String, String)>,

@@ -7,7 +7,7 @@ use super::build::{find, text};
 /// A value that a client asks its user for; `${input:id}` refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
-    /// Its name.
+    /// The name.
     pub id: String,
     /// The question for the user.
     pub description: String,

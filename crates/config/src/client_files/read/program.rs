@@ -8,7 +8,7 @@ use crate::client_files::client::Client;
 pub(super) struct Program {
     /// The client, if `fanlight connect` knows it.
     pub(super) client: Option<Client>,
-    /// Its name; empty if it is unknown.
+    /// The name; empty if it is unknown.
     pub(super) title: &'static str,
     /// The unit of plain numbers in `timeout`.
     pub(super) unit: Unit,

@@ -29,11 +29,11 @@ pub(super) struct Ending<'a> {
 /// The way to end a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// After its next request, or when [`Self::Graceful`] follows.
+    /// The connection ends after its next request, or when [`Self::Graceful`] follows.
     AfterNext,
-    /// After its running requests.
+    /// The connection ends after its running requests.
     Graceful,
-    /// At once.
+    /// The connection ends at once.
     Abort,
 }
 

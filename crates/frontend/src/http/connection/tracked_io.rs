@@ -39,7 +39,7 @@ impl<S> TrackedIo<S> {
         }
     }
 
-    /// For a socket below TLS: records only writes.
+    /// A stream for a socket below TLS, which records only writes.
     pub(super) fn below_tls(inner: S, activity: Arc<Activity>) -> Self {
         Self {
             records_reads: false,
@@ -47,7 +47,7 @@ impl<S> TrackedIo<S> {
         }
     }
 
-    /// For TLS over such a socket: records only reads.
+    /// A stream for TLS over such a socket, which records only reads.
     pub(super) fn over_tls(inner: S, activity: Arc<Activity>) -> Self {
         Self {
             records_writes: false,

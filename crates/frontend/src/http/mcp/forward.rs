@@ -333,7 +333,7 @@ fn head_of(request: &ForwardedRequest) -> Parts {
 /// The reason why another replica did not answer.
 enum Failure {
     Replica(ForwardError),
-    /// The client's credentials ended meanwhile.
+    /// The client's credentials ended during the request.
     Credentials(RpcError),
     /// The session's keeper cannot be determined now.
     NotKnown,

@@ -243,7 +243,7 @@ impl Endpoint {
         is_kept
     }
 
-    /// Gives up sessions that other replicas took over while this run was disconnected; never
+    /// Gives up sessions that other replicas took over while this process was disconnected; never
     /// returns. Most are found with their next request. Sessions that get messages from servers
     /// cannot wait for that.
     pub(in crate::http) async fn give_up_what_is_lost(&self) -> Infallible {

@@ -73,7 +73,7 @@ pub struct Subject {
 pub struct IdentityProvider {
     /// The issuer of the identity provider.
     pub issuer: String,
-    /// Fanlight's client there.
+    /// The registration of Fanlight as a client there.
     pub client: ConfiguredClient,
 }
 
