@@ -40,7 +40,8 @@ pub(crate) fn moment(at: SystemTime) -> f64 {
 pub(crate) struct Verbatim(pub(crate) Json);
 
 impl Serialize for Verbatim {
-    /// Only the structure of long messages was checked. A value that is not JSON becomes null.
+    /// Writes the text unchanged, or null if it is not JSON: only the structure of long messages
+    /// was checked.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serde_json::from_str::<&RawValue>(self.0.as_text())
             .ok()

@@ -31,7 +31,7 @@ pub struct Shown {
 #[derive(Debug)]
 pub(crate) struct Asking(mpsc::Sender<oneshot::Sender<()>>);
 
-/// Both ends of the channel.
+/// A channel: its sending and receiving ends.
 pub(crate) fn channel() -> (Asking, UnknownKeys) {
     let (asking, waiting) = mpsc::channel(MOST);
     (

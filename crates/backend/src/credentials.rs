@@ -73,7 +73,7 @@ pub trait PrincipalCredentials: Send + Sync + 'static {
 
 /// Credentials that are available or being obtained.
 pub enum Credentials {
-    /// These headers.
+    /// Available headers.
     Ready(HeaderMap),
     /// Headers that are being obtained.
     Wait(PendingCredentials),

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout};
 /// The number of requests that earn one repetition. A constant, since it protects the server.
 const PRICE: i64 = 5;
 /// The maximum number of saved repetitions, so that one failure that affects many requests can be
-/// repaired. A constant for the same reason.
+/// repaired. A constant, since it protects the server.
 const SAVED: i64 = 10;
 
 /// The maximum age of a tool's hint before a copy of a call. A constant, since reading the list is

@@ -208,7 +208,7 @@ pub enum Serves {
     /// Lists only, which are the same for all. Each authenticated client has a process for its
     /// other requests.
     Lists,
-    /// One authenticated client, beside a process for lists.
+    /// One authenticated client; another process serves lists.
     One,
 }
 

@@ -133,12 +133,12 @@ impl fmt::Debug for ProcessRun {
 /// The process that keeps the state behind a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeper {
-    /// This run of this process, if the state still exists.
+    /// This run of this process has the state, if the state still exists.
     ThisRun,
     /// Another run, either an earlier one of this process or one of another replica with the same
     /// keys.
     Another(ProcessRun),
-    /// None: the text is not a handle of this kind and holder.
+    /// No run: the text is not a handle of this kind and holder.
     Nobody,
 }
 

@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 
-/// Runs `command` until it ends or SIGINT arrives. A command that waits for SIGINT itself ends by
-/// itself.
+/// Runs `command` until it ends or SIGINT arrives. If the command itself waits for SIGINT, it ends
+/// in its own way.
 pub async fn interruptible<T>(
     command: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {

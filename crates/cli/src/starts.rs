@@ -17,10 +17,10 @@ use crate::out;
 
 /// The interval between two checks of the servers.
 const LOOK: Duration = Duration::from_millis(100);
-/// A quicker start is not shown.
+/// The duration below which a start is not shown.
 const SHOWN_AFTER: Duration = Duration::from_millis(500);
-/// Without a terminal: the time before the first line, and the least interval between two lines
-/// about a server.
+/// The intervals without a terminal: the time before the first line, and the least time between two
+/// lines about a server.
 const LINES_EVERY: Duration = Duration::from_secs(5);
 /// The limit of characters of a process's last line.
 const LAST_LINE: usize = 200;

@@ -26,7 +26,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// This many per second.
+    /// A quota of this many per second.
     pub const fn per_second(most: usize) -> Self {
         Self {
             most,
@@ -34,7 +34,7 @@ impl Quota {
         }
     }
 
-    /// This many per minute.
+    /// A quota of this many per minute.
     pub const fn per_minute(most: usize) -> Self {
         Self {
             most,

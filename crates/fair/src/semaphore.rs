@@ -32,7 +32,7 @@ pub struct PermitLimits {
     pub permits: usize,
     /// The part of one share, among running and among waiting requests.
     pub of_share: Part,
-    /// The part of one member, likewise.
+    /// The part of the limit that one member may hold.
     pub of_member: Part,
 }
 

@@ -11,9 +11,9 @@ use futures_util::future::BoxFuture;
 /// The moment at which a hook judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookMoment {
-    /// Before a call runs.
+    /// The hook judges the call before it runs.
     Call,
-    /// Before the client gets the result.
+    /// The hook judges the result before the client gets it.
     Result,
 }
 

@@ -90,7 +90,7 @@ fanlight_protocol::opaque!(Claim);
 /// The session's keeper after an attempted claim.
 #[derive(Debug)]
 pub enum Claimed {
-    /// This run, with this record.
+    /// This run keeps the session, with this record.
     Ours(String, Claim),
     /// Another run.
     By(ProcessRun),

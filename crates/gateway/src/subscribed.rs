@@ -20,7 +20,7 @@ pub struct SessionSubscriptions(Mutex<HashMap<SessionKey, Subscribed>>);
 struct Subscribed {
     /// The context of the first one, without its span.
     context: Arc<CallContext>,
-    /// By URI.
+    /// The subscribed resources by URI.
     resources: BTreeMap<String, Subscription>,
 }
 

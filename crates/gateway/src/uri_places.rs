@@ -10,10 +10,11 @@ use memchr::memmem;
 /// A step from a value to its parts.
 #[derive(Clone, Copy)]
 enum Step {
-    /// To the members of this name. There may be several, and readers may take the first or the
-    /// last.
+    /// The step to the members of this name. There may be several, and readers may take the first
+    /// or the last.
     Key(&'static str),
-    /// To each element of an array. An object instead of an array counts as its only element.
+    /// The step to each element of an array. An object instead of an array counts as its only
+    /// element.
     Each,
 }
 

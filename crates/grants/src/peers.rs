@@ -31,9 +31,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// The answers of authorization servers.
 pub(crate) struct Peers {
-    /// By the name of the server and its requirements.
+    /// The discovered metadata, by the server's name and requirements.
     discovered: Outcomes<(String, Wanted), Discovered>,
-    /// By the issuer and the redirect URI.
+    /// The registered clients, by issuer and redirect URI.
     registered: Outcomes<(String, Url), ClientRegistration>,
 }
 

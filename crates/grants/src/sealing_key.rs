@@ -87,11 +87,11 @@ pub enum SealingKeyError {
 /// The place of the sealing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPlace {
-    /// In the configuration.
+    /// The key is in the configuration.
     Configuration,
-    /// In the keyring of the system.
+    /// The key is in the keyring of the system.
     Keyring,
-    /// In a file of the folder.
+    /// The key is in a file of the folder.
     File,
 }
 

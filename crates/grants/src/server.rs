@@ -32,7 +32,7 @@ pub enum Method {
     SignIn(SignInMethod),
     /// The token of each user's sign-in at an identity provider is exchanged.
     Exchange(Box<MachineSettings>),
-    /// This is no server, but an issuer of clients' tokens, where users identify themselves.
+    /// An issuer of clients' tokens instead of a server; users identify themselves there.
     Identity(SignInMethod),
     /// Each user deposits a key of the server.
     Key {

@@ -549,7 +549,7 @@ fn scopes(method: &SignInMethod, wanted: &Wanted, discovered: &Discovered) -> Op
     Some(lasting(scopes, &discovered.provider))
 }
 
-/// These scopes, with the one for a lasting sign-in if the authorization server supports it.
+/// Adds the scope for a lasting sign-in to these scopes, if the authorization server supports it.
 fn lasting(scopes: Scopes, provider: &Provider) -> Scopes {
     let lasting = Scopes::read(LASTING);
     if knows(provider, &lasting) {

@@ -124,7 +124,7 @@ impl Guard {
         }
     }
 
-    /// Also serves requests to this host at any port, and pages of this origin.
+    /// Permits requests to this host at any port, and pages of this origin.
     #[must_use]
     pub fn with_public_url(mut self, url: Option<PublicUrl>) -> Self {
         self.public_url = url;
@@ -373,7 +373,7 @@ struct HostPort {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Host {
     Address(IpAddr),
-    /// In lower case, without a final dot.
+    /// A name in lower case, without a final dot.
     Name(String),
 }
 

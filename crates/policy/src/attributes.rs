@@ -212,7 +212,7 @@ fn id(identity: &Identity) -> String {
         .unwrap_or_else(|| ANONYMOUS.to_owned())
 }
 
-/// The time to the minute, as policies are promised.
+/// The current time, rounded down to the minute, which is the resolution for policies.
 fn this_minute() -> SystemTime {
     let seconds = epoch::seconds();
     UNIX_EPOCH + Duration::from_secs(seconds - seconds % 60)

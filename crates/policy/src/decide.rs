@@ -145,7 +145,7 @@ impl Shared {
         sets
     }
 
-    /// Of these rules, those about an action.
+    /// The rules among these that concern an action.
     fn filter_action(&self, rules: &[u32], action: PolicyAction) -> impl Iterator<Item = &Rule> {
         rules
             .iter()

@@ -28,7 +28,7 @@ pub(crate) struct Reads {
 /// The arguments that are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Arguments {
-    /// Only these.
+    /// The arguments with these names.
     Named(BTreeSet<Box<str>>),
     /// All of them, as a whole.
     All,

@@ -109,9 +109,9 @@ impl Default for AuditLog {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// By the method of signing in, and the result.
+    /// The counts of sign-ins, by method and result.
     sign_ins: Pairs,
-    /// By the listener, and the reason.
+    /// The counts of refusals, by listener and reason.
     refusals: Pairs,
 }
 

@@ -117,7 +117,7 @@ pub struct Propagators {
 }
 
 impl Default for Propagators {
-    /// Both are on, as in OpenTelemetry.
+    /// Both propagators are on, as in OpenTelemetry.
     fn default() -> Self {
         Self {
             trace_context: true,

@@ -54,7 +54,7 @@ pub(super) enum Refusal {
     Era(BackendError),
     /// The status may also come from a server with the legacy SSE transport.
     NotHere(BackendError),
-    /// Any other reason.
+    /// The handshake failed for any other reason.
     Other(BackendError),
 }
 

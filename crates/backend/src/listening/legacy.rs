@@ -140,9 +140,9 @@ async fn keep_stream<T>(
     }
 }
 
-/// Listens on a connection for `principal`'s clients without a session. A server sends a task's
-/// status on the connection that made the task. If the connection serves one request, the server
-/// may ask its client (`asks`) during the call, on the stream of a GET.
+/// Keeps the stream and the subscriptions on a connection for `principal`'s clients without a
+/// session. The stream is needed for the status of tasks that the connection made, and for
+/// questions to the client of a request (`asks`).
 pub(super) async fn keep_for_clients(
     registry: &SubscriptionRegistry,
     connection: &Connection,

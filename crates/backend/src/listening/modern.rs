@@ -43,7 +43,7 @@ pub(super) struct SharedSubscription<'a> {
     backoff: Backoff,
     /// The generation whose demand the server refused.
     refused: Option<u64>,
-    /// The generation in which the server refused even what it had accepted before, or accepted
+    /// The generation in which the server refused the previously accepted filter, too, or accepted
     /// nothing.
     given_up: Option<u64>,
     unsupported: bool,

@@ -7,7 +7,7 @@ use crate::log::excerpt;
 
 /// The first challenge of a header.
 pub(super) struct Challenge {
-    /// In lower case.
+    /// The scheme in lower case.
     pub(super) scheme: String,
     parameters: Vec<(String, String)>,
 }

@@ -150,8 +150,8 @@ impl SubscriptionRegistry {
         self.agreement.send_modify(|_| ());
     }
 
-    /// Records a legacy server's declarations as the answer to the demand up to `generation`;
-    /// resources are requested one by one. `has_stream` says whether anything can arrive.
+    /// Records a legacy server's declarations as its answer to the demand up to `generation`.
+    /// Resources are requested one by one. `has_stream` tells whether notifications can arrive.
     pub(crate) fn set_declared(
         &self,
         generation: u64,

@@ -49,7 +49,7 @@ pub(super) fn deliver(
 pub(super) enum Audience<'a> {
     /// All listeners, except for these principals' listeners without a session.
     AllBut(&'a [Principal]),
-    /// This principal's listeners without a session; sessions have their own connections.
+    /// The listeners of this principal without a session; sessions have their own connections.
     Of(&'a Principal),
 }
 

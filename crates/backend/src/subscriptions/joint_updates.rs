@@ -67,7 +67,8 @@ pub(super) enum Admission<T> {
     Deliver,
     /// The message joins one that is already held.
     Merged,
-    /// It is held: `take_due` must be called at this time, with this number if there is one.
+    /// The message is held: `take_due` must be called at this time, with this number if there is
+    /// one.
     Held(Instant, T),
 }
 

@@ -77,7 +77,7 @@ fanlight_protocol::named! {
 pub enum Scopes {
     /// Every scope, so that nothing restricts the client.
     All,
-    /// Only these scopes.
+    /// The client has only these scopes.
     Only(Arc<BTreeSet<Arc<str>>>),
 }
 

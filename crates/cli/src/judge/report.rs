@@ -103,7 +103,7 @@ pub struct EntryReport {
 pub struct Timing {
     /// The action.
     pub what: String,
-    /// In milliseconds.
+    /// The duration in milliseconds.
     pub millis: f64,
 }
 

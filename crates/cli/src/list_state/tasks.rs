@@ -28,7 +28,7 @@ struct KeptTasks(Store);
 #[derive(Serialize, Deserialize)]
 struct KeptTask {
     server: Box<str>,
-    /// In seconds since 1970.
+    /// The expiry, in seconds since 1970.
     until: u64,
 }
 

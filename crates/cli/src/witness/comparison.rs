@@ -16,7 +16,7 @@ pub(super) enum Outcome {
     /// Progress arrived late, or with the answer.
     HeldUp,
     Lost,
-    /// It reached another client.
+    /// The part reached another client.
     Leaked,
 }
 

@@ -34,7 +34,7 @@ pub enum Credential {
     None,
     /// A token that this machine does not know.
     Unknown,
-    /// This token.
+    /// A token that this machine knows.
     Token(String),
 }
 

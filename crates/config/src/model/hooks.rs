@@ -55,9 +55,9 @@ pub(super) const HOOK_URL: Parsed<Secret> = Parsed {
 /// The time at which a hook is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookTime {
-    /// Before a call runs.
+    /// The hook judges the call before it runs.
     Call,
-    /// Before the client gets the result.
+    /// The hook judges the result before the client gets it.
     Result,
 }
 

@@ -15,9 +15,9 @@ const MIB: usize = 1 << 20;
 /// The start of a server's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartChoice {
-    /// Together with Fanlight.
+    /// The process starts together with Fanlight.
     Eager,
-    /// By the first request that needs it.
+    /// The first request that needs the process starts it.
     Lazy,
 }
 

@@ -27,9 +27,9 @@ options! {
 /// The treatment of definitions that nobody has approved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinMode {
-    /// They are reported.
+    /// Unapproved definitions are reported.
     Warn,
-    /// They are hidden from clients.
+    /// Unapproved definitions are hidden from clients.
     Hold,
 }
 

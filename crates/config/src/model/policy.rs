@@ -31,9 +31,9 @@ options! {
 /// The decision about requests that no policy covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyDefault {
-    /// They are allowed.
+    /// Requests without a matching policy are allowed.
     Allow,
-    /// They are denied.
+    /// Requests without a matching policy are denied.
     Deny,
 }
 

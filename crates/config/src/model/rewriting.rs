@@ -75,7 +75,7 @@ options! {
 /// Whether names have prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamingStyle {
-    /// With several servers.
+    /// Names have prefixes if there are several servers.
     Auto,
     /// Always.
     Always,

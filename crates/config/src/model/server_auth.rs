@@ -38,9 +38,9 @@ pub enum ServerAuthKind {
 /// Whether token requests contain the server's URL (RFC 8707).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceParameter {
-    /// They do.
+    /// Requests contain the URL.
     Send,
-    /// They do not, since some authorization servers refuse the parameter.
+    /// Requests omit the URL, since some authorization servers refuse the parameter.
     Omit,
 }
 

@@ -45,7 +45,7 @@ enum Member {
 impl Member {
     const COUNT: usize = Self::Task as usize + 1;
 
-    /// In the order of the variants.
+    /// The names in the order of the variants.
     const NAMES: [&str; 18] = [
         "name",
         "uri",
@@ -81,7 +81,7 @@ enum MetaMember {
 impl MetaMember {
     const COUNT: usize = Self::ProgressToken as usize + 1;
 
-    /// In the order of the variants.
+    /// The names in the order of the variants.
     const NAMES: [&str; 8] = [
         meta::PROTOCOL_VERSION,
         meta::CLIENT_INFO,

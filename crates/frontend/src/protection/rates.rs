@@ -34,7 +34,7 @@ pub struct RateRule {
     pub per: Duration,
     /// The longest wait for a turn.
     pub queue: Duration,
-    /// For a limit that several processes count together: the behaviour when they cannot. `None` if
+    /// The behaviour if several processes count together and cannot reach each other. `None` if
     /// each process counts alone.
     pub common: Option<WithoutOthers>,
 }

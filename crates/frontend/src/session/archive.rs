@@ -61,7 +61,7 @@ pub(crate) struct OnRecord {
 /// Coordinates the writes of a session's record.
 #[derive(Debug)]
 pub(super) struct RecordWrites {
-    /// One write runs at a time.
+    /// The turn to write: one write runs at a time.
     turn: Semaphore,
     writes: Mutex<Writes>,
 }

@@ -39,7 +39,7 @@ pub(super) struct State {
 /// followed the URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UrlElicitation {
-    /// As for [`State`].
+    /// The expiry, as in [`State`].
     pub(super) expires: u64,
     pub(super) digest: RequestDigest,
     /// The server's error object, as written.

@@ -108,11 +108,11 @@ impl WaitingCall {
 /// How a request that continues no suspended call goes on.
 #[derive(Debug)]
 pub(crate) enum Resumption {
-    /// As a new call: it does not retry a call of this process.
+    /// The request begins a new call: it does not retry a call of this process.
     New,
-    /// As a new call that can now succeed, without the retry's input.
+    /// The request begins a new call, which can now succeed without the retry's input.
     Repeat,
-    /// With this answer.
+    /// The call has ended with this answer.
     Answered(Response),
 }
 

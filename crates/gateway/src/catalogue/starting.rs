@@ -19,11 +19,11 @@ const DESCRIPTION_WAIT: Duration = Duration::from_secs(3);
 /// How long a reading waits for a starting server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Until [`DESCRIPTION_WAIT`] after the server began to start.
+    /// The wait lasts until [`DESCRIPTION_WAIT`] after the server began to start.
     Description,
-    /// Until [`list_wait`] after the server began to start.
+    /// The wait lasts until [`list_wait`] after the server began to start.
     Brief,
-    /// For the whole time that reading a list may take.
+    /// The wait lasts for the whole time that reading a list may take.
     Whole,
 }
 

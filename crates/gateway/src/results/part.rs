@@ -155,7 +155,7 @@ impl Piece {
         Self { form, ..self }
     }
 
-    /// The member with the piece, of the contents of a resource or of a block: `text` or `blob`.
+    /// The member `text` or `blob` with the piece, for a resource's contents or an embedded block.
     pub(crate) fn member(&self) -> (&'static str, Json) {
         let text = || String::from_utf8_lossy(&self.bytes);
         let as_written = || Json::parse(self.bytes.clone(), 1).unwrap_or_else(|_| Json::null());

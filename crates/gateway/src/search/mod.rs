@@ -54,7 +54,7 @@ pub(crate) struct ToolText<'a>(pub(crate) [Cow<'a, str>; FIELDS.len()]);
 /// The words of the tools of a merged list.
 #[derive(Debug)]
 pub(crate) struct SearchIndex {
-    /// In alphabetical order.
+    /// All terms in alphabetical order.
     terms: Box<[Term]>,
     /// The position of each server's first tool in the list, and the words of its tools.
     servers: Box<[(usize, Arc<ToolWords>)]>,

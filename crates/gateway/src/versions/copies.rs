@@ -30,10 +30,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// The limit of simultaneous copies. There is no option, since it limits the memory of a slow
 /// mirror.
 const AT_ONCE: usize = 16;
-/// The size limit of a copied request's parameters and of its answer, in bytes. There is no option
-/// either.
+/// The size limit of a copied request's parameters and of its answer, in bytes. There is no option,
+/// since it limits the memory of a slow mirror.
 const MOST_BYTES: usize = 1 << 20;
-/// The time limit of a copy. There is no option either.
+/// The time limit of a copy. There is no option, since it limits the memory of a slow mirror.
 const LONGEST: Duration = Duration::from_secs(60);
 /// The number of differing answers stored for operators, and of lines in each.
 const KEPT: usize = 20;

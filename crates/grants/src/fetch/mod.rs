@@ -76,7 +76,7 @@ impl Requests {
         Ok(Self::for_discovery(configured.cloned()).with_authorities(authorities))
     }
 
-    /// Also trusts these certificate authorities.
+    /// Adds certificate authorities to the trusted ones.
     #[must_use]
     pub fn with_authorities(self, authorities: Vec<Certificate>) -> Self {
         Self {

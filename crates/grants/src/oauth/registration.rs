@@ -31,11 +31,11 @@ pub struct ClientRegistration {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ClientAuthentication {
-    /// Only its id.
+    /// The client shows only its id.
     None,
-    /// The secret in the header `Authorization`.
+    /// The client shows its secret in the header `Authorization`.
     Basic(#[serde(with = "sealed")] Secret),
-    /// The secret in the form.
+    /// The client shows its secret in the form.
     Post(#[serde(with = "sealed")] Secret),
     /// An assertion signed with its key (RFC 7523, 2.2). The key belongs to the configuration, and
     /// is stored in no record.

@@ -96,9 +96,9 @@ pub struct TokenSet {
 /// The way of sending an access token to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenKind {
-    /// As a bearer token, without a proof (RFC 6750).
+    /// A bearer token, without a proof (RFC 6750).
     Bearer,
-    /// With a DPoP proof (RFC 9449).
+    /// A token with a DPoP proof (RFC 9449).
     Dpop,
 }
 

@@ -115,7 +115,7 @@ fn prefix(principal: &[u8]) -> String {
 pub enum Leased<T> {
     /// There is no record.
     Nothing,
-    /// This process has the record, under this lease.
+    /// This process holds the record, under this lease.
     Ours(T, Lease),
     /// Another process has the record.
     Others,
@@ -204,7 +204,7 @@ struct Shared {
 enum Place {
     File {
         database: Arc<Database>,
-        /// Only one operation blocks at a time, so that a slow disk occupies only one thread.
+        /// The turn to block: a slow disk occupies only one thread.
         turn: Arc<Semaphore>,
     },
     Common(Arc<dyn CommonEntries>),

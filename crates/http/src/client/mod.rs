@@ -56,8 +56,8 @@ use worker::{PerWorker, workers};
 pub struct PooledClient {
     settings: PoolSettings,
     origin: Uri,
-    /// A connection stays with the worker that made it. So a request and its connection are on one
-    /// thread, and no pool is contended.
+    /// The pool of each worker. A connection stays with the worker that made it, so a request and
+    /// its connection are on one thread, and no pool is contended.
     pools: PerWorker<Arc<Pool>>,
 }
 

@@ -29,9 +29,9 @@ const ROUNDS: usize = 4;
 
 /// The shared state; its waker is made from an `Arc` of it.
 pub(crate) struct SharedWaker {
-    /// Only an event sets `WOKEN`; only the polling task sets `POLLING` and `WAITING`. It becomes
-    /// `WAITING` only after `task` was registered, and only from `POLLING`, so that no event in
-    /// between is lost.
+    /// The state of the waker. Only an event sets `WOKEN`; only the polling task sets `POLLING` and
+    /// `WAITING`. It becomes `WAITING` only after `task` was registered, and only from `POLLING`,
+    /// so that no event in between is lost.
     phase: AtomicU8,
     /// The task that polled last. **Every** poll that ends pending registers it again, even one
     /// that finds nothing to do. An event of another thread may have taken it before its wake-up is

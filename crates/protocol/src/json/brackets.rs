@@ -22,7 +22,7 @@ pub(super) struct Brackets<'a> {
     next: usize,
     /// All ones if the next block begins within a string.
     within: u64,
-    /// One if the first byte of the next block belongs to an escape.
+    /// 1 if the first byte of the next block belongs to an escape, else 0.
     escaped: u64,
 }
 

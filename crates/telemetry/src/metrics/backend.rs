@@ -12,9 +12,9 @@ fanlight_protocol::named! {
     /// The direction of bytes, seen from Fanlight.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Direction {
-        /// To Fanlight.
+        /// Bytes to Fanlight.
         Receive = "receive",
-        /// From Fanlight.
+        /// Bytes from Fanlight.
         Transmit = "transmit",
     }
 }

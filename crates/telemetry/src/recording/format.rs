@@ -151,9 +151,9 @@ pub enum Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum To {
-    /// From the clients to the servers.
+    /// A message on its way to a server.
     Server,
-    /// From the servers to the clients.
+    /// A message on its way to a client.
     Client,
 }
 

@@ -120,7 +120,7 @@ impl HttpEndpoint {
         })
     }
 
-    /// This endpoint, whose credentials are never in recordings.
+    /// Makes an endpoint whose credentials are never in recordings.
     pub(crate) fn recorded_by(self, telemetry: &BackendTelemetry) -> Self {
         let telemetry = Some(telemetry.clone());
         Self { telemetry, ..self }

@@ -82,8 +82,8 @@ impl Transport for Exchange<'_> {
         super::require_session(self.session.clone()).map(Some)
     }
 
-    /// Only the replica that keeps the request's session knows whether it lives, so the session
-    /// comes first.
+    /// The destination of a request about a task. The session comes first: only the replica that
+    /// keeps it knows whether it lives.
     fn task_elsewhere(&self, origin: &Origin<'_>, request: &Request) -> Option<AboutTask> {
         let is_about_task = matches!(
             request.method,

@@ -105,8 +105,8 @@ impl SseTransport {
         Some(cors::preflight(&head.headers, methods))
     }
 
-    /// The resource that tokens must be issued for, which is the transport's path, if `path`
-    /// belongs to this transport.
+    /// The transport's path, for which tokens must be issued; `None` if `path` is not the
+    /// transport's.
     pub(super) fn resource_of(&self, path: &str) -> Option<&str> {
         let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
         let below = path.trim_end_matches('/').strip_prefix(base)?;
