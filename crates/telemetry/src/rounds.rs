@@ -1,5 +1,5 @@
-//! The rounds of a call whose server asks for input, found by the state that the answer to one round
-//! gives to the client, and the request of the next one brings back.
+//! The rounds of a call whose server asks for input. The answer to one round gives the client a
+//! state, and the request of the next one brings the state back.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;

@@ -162,7 +162,7 @@ pub(super) async fn keep_for_clients(
 }
 
 /// Keeps up the stream of a session's own connection while the session has listeners or can be
-/// asked, and repeats its subscriptions if it had another connection before.
+/// asked. Repeats the session's subscriptions if it had another connection before.
 pub(super) async fn keep_own(
     registry: &SubscriptionRegistry,
     connection: &Connection,

@@ -38,8 +38,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     }
 
     /// Adds a value of `peer` for `lifetime`; `bytes` is its size with its key. If the table is
-    /// full, removes the entries that expire first, of the peer with the most, but never of a peer
-    /// with less than `peer`. Returns false if that does not suffice.
+    /// full, removes entries of the peer with the most, first those that expire first, but never of
+    /// a peer with less than `peer`. Returns false if that does not suffice.
     pub(super) fn insert(
         &self,
         key: K,

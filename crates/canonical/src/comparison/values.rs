@@ -16,8 +16,8 @@ const BLOCKS: [&str; 3] = [
     "/result/messages/*/content/*",
 ];
 
-/// Compares two values at `pointer` without regard to the order of members and the forms of texts
-/// and numbers, but each item with the one at its place.
+/// Compares two values at `pointer`. The order of members and the forms of texts and numbers do not
+/// count, but the places of items do.
 pub fn compare_exactly(
     pointer: &str,
     was: Option<&Json>,

@@ -630,8 +630,8 @@ pub(crate) trait Transport: Send + Sync {
         origin: &Origin<'_>,
     ) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
 
-    /// How a legacy request continues that is about a task which Fanlight made for this client, or
-    /// that was forwarded without its session and may read a kept result. `None` for all other
+    /// The destination of a legacy request about a task that Fanlight made for this client, or of
+    /// one that was forwarded without its session and may read a kept result. `None` for all other
     /// requests, and if this run keeps both the task and the session.
     fn task_elsewhere(&self, _origin: &Origin<'_>, _request: &Request) -> Option<AboutTask> {
         None

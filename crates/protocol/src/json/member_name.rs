@@ -23,8 +23,8 @@ use crate::method::Method;
 
 /// The most characters of a folded name that are compared. Each known name is shorter.
 const MOST: usize = 64;
-/// The characters of a name that are read. A name that could still be a known one after these, since
-/// parsers may ignore nearly all of them, counts as one, so that long names cost little.
+/// The characters of a name that are read, so that long names cost little. A longer name counts as
+/// confusable if these could begin a known name, since parsers may ignore nearly all characters.
 const MOST_READ: usize = 4096;
 
 /// The name among `known` that a parser could take a key for. `raw` is the text between the key's
