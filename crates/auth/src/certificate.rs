@@ -29,7 +29,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// The method if it is on; `current` itself if it was.
+    /// The method; `None` if it is off. An existing `current` is kept with its state.
     pub(crate) fn renew(current: Option<&Arc<Self>>, is_on: bool) -> Option<Arc<Self>> {
         is_on.then(|| current.cloned().unwrap_or_default())
     }

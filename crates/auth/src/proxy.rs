@@ -30,7 +30,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// The method with these settings; `current` itself if they are unchanged.
+    /// The method with these settings. If they are unchanged, `current` is kept with its state.
     pub(crate) fn renew(
         current: Option<&Arc<Self>>,
         settings: Option<&ProxySettings>,

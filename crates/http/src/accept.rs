@@ -38,8 +38,8 @@ pub struct AcceptLimits {
     /// The maximum number of open connections. At the limit, others end for a new one
     /// (`Connections`), or it waits.
     pub connections: usize,
-    /// The maximum number of connections that wait beyond that. At this limit, the peer with the
-    /// most waiting connections loses its newest.
+    /// The maximum number of connections that wait until others end. At this limit, the peer with
+    /// the most waiting connections loses its newest.
     pub waiting: usize,
     /// The longest wait of a connection before it is closed.
     pub longest_wait: Duration,

@@ -24,8 +24,8 @@ use fanlight_fair::{Candidate, Newcomer, Rule};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The divisor for the number of connections that end at once: with several, a flood of new ones
-/// does not search for each.
+/// The divisor for the number of connections that are ended at once. Ending several at once spares
+/// a flood of new connections a search for each.
 const AT_ONCE: usize = 256;
 
 /// The idle time up to which a connection counts as just used. A constant, since it only affects

@@ -647,7 +647,8 @@ impl ClientRights {
         (self.verdict(&used, PolicyOutcome::Hidden), used.notes)
     }
 
-    /// Evaluates the rules for unknown arguments: those that treat all requests alike once.
+    /// Evaluates the rules without regard to arguments. The decision of rules that treat all
+    /// requests alike is remembered.
     fn say_without_arguments(
         &self,
         rules: &ActionRules,

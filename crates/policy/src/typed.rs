@@ -21,7 +21,7 @@ pub(crate) const TEXT: &str = "text";
 pub(crate) const LONG: &str = "long";
 pub(crate) const BOOL: &str = "bool";
 pub(crate) const DECIMAL: &str = "decimal";
-/// All types of single values that can be equal. Arguments never have the last three.
+/// All types of single values that can be equal. Arguments never have one of the last three types.
 const ALL: [&str; 7] = [TEXT, LONG, BOOL, DECIMAL, "ip", "datetime", "duration"];
 /// The type of a list, before the types of its elements.
 pub(crate) const LIST_OF: &str = "list of ";

@@ -53,7 +53,7 @@ struct Inner {
     replication: Replication,
 }
 
-/// Waits for replicas of Valkey. One request does so at a time, since all later ones on the
+/// The wait for replicas of Valkey. Only one request waits at a time, since all later ones on the
 /// connection wait, too.
 struct Replication {
     turn: Semaphore,

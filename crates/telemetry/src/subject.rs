@@ -24,7 +24,8 @@ pub enum Named<T> {
     Tool(T),
     /// A prompt.
     Prompt(T),
-    /// A resource. Spans record it without query and user information, and not in their name.
+    /// A resource. Spans record its URI in an attribute, without query and user information, never
+    /// in their name.
     Resource(T),
 }
 

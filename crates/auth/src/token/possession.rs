@@ -120,7 +120,7 @@ struct Proof<'a> {
 }
 
 impl<'a> Proof<'a> {
-    /// The only proof of a request, if it is of the key with this thumbprint.
+    /// Reads the one proof in a request, which must be made with the key of this thumbprint.
     fn read(shown: &Shown<'a>, thumbprint: &[u8; 32]) -> Result<Self, Denial> {
         let mut fields = shown.request.headers.get_all(&PROOF).iter();
         let (Some(field), None) = (fields.next(), fields.next()) else {

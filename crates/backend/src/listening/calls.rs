@@ -52,8 +52,9 @@ pub(crate) async fn local_answer(
     })
 }
 
-/// The refusal of a subscription beyond the limit, on a session's own connection. Several
-/// concurrent calls may pass; the record stays limited nevertheless.
+/// The refusal of a subscription beyond the limit, on a session's own connection. If several calls
+/// are checked at once, some beyond the limit reach the server; the record stays limited
+/// nevertheless.
 pub(crate) fn refusal(registry: &SubscriptionRegistry, call: &Call) -> Option<Response> {
     let (session, uri, subscribes) = subject(call)?;
     let refused = subscribes && !registry.may_subscribe(session, &uri);

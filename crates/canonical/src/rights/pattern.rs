@@ -13,7 +13,7 @@ pub enum ItemKind {
     Uris,
 }
 
-/// A pattern, with its main reading, which counts if the pattern permits something.
+/// A pattern and its main reading. Patterns that permit use only that reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ItemPattern {
     text: String,

@@ -69,8 +69,8 @@ impl KeptEvents {
 
 impl Replay {
     /// Adds the next event of `stream`; returns its position. An event above the session's size
-    /// limit is kept only if no reader `is_read` it: the client may resume the stream for exactly
-    /// this answer.
+    /// limit is kept only if no reader has read it (`is_read`): the client may resume the stream
+    /// for exactly this answer.
     pub(super) fn append(
         &mut self,
         stream: u64,

@@ -53,8 +53,8 @@ impl Gateway {
         });
     }
 
-    /// Makes subscriptions of sessions again: of one session, in requests with this context, or of
-    /// all. Removes those that `is_permitted` refuses.
+    /// Makes subscriptions of sessions again, of one session (in requests with this context) or of
+    /// all sessions. Removes those that `is_permitted` refuses.
     pub fn subscribe_again<P: Fn(&Operation) -> bool + Send + Sync>(
         self: &Arc<Self>,
         of_one: Option<Arc<CallContext>>,

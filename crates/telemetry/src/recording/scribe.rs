@@ -95,8 +95,8 @@ impl Scribe {
         }
     }
 
-    /// A scribe whose microsecond 0 was at `started`, without a limit, and that moment by the steady
-    /// clock of its messages.
+    /// Makes a scribe without a limit. Microsecond 0 of its recording is at `started`; also returns
+    /// that moment as an `Instant`.
     pub(crate) fn from_start(started: SystemTime) -> (Self, Instant) {
         let scribe = Self {
             started,
