@@ -1,5 +1,5 @@
-// Driver for `mcp-remote`: a client of the official SDK over stdio, for which mcp-remote signs in and forwards to the URL.
-// mcp-remote is a legacy server to its client; the era is the one between mcp-remote and the URL.
+// Driver for `mcp-remote`: a client of the official SDK over stdio. mcp-remote signs in for it and forwards to the URL.
+// mcp-remote is a legacy server to its client. The era of a run is the one between mcp-remote and the URL.
 // Input and output are as in provider.mjs. `browser` is the value of BROWSER, `home` the folder for the tokens.
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
