@@ -147,8 +147,19 @@ async fn trace_test_picks_a_tool_without_required_arguments() {
     let (output, text) = run(&["trace-test", "--config", path], &[]).await;
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(
-        text.contains(r#"fanlight trace-test needy --args '{"q": …, "n": …}'"#),
+        text.contains(r#"fanlight trace-test --args '{"q": …, "n": …}' -- needy"#),
         "{text}"
+    );
+    // A server must not choose options or commands of the suggestion.
+    backend.on(
+        "tools/list",
+        backend.list("tools", &NEEDY.replace("needy", "--url=x;reboot")),
+    );
+    let (_, text) = run(&["trace-test", "--config", path], &[]).await;
+    assert!(text.contains("}' -- '--url=x;reboot'"), "{text}");
+    backend.on(
+        "tools/list",
+        backend.list("tools", &format!("{WRITER},{NEEDY}")),
     );
     let called = backend.received("tools/call").len();
     let (output, text) = run(

@@ -67,9 +67,13 @@ export function callOf(spans) {
   return { name, endpoint: attribute(top, "fanlight.endpoint") ?? "", arguments: isKnown ? sent.text : "{}", isKnown, isMasked: isKnown && sent.text.includes(MASK) };
 }
 
-/** A text quoted for a POSIX shell. */
+/** A text quoted for a POSIX shell. A terminal would act on control characters in a pasted text, so printf writes them. */
 function quoted(text) {
-  return /^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+  if (/^[A-Za-z0-9_./:@%+-][A-Za-z0-9_./:=@%+-]*$/.test(text)) return text;
+  const inQuotes = (some) => `'${some.replaceAll("'", "'\\''")}'`;
+  if (!/[\0-\x1f\x7f]/.test(text)) return inQuotes(text);
+  const octal = (sign) => `\\0${sign.charCodeAt(0).toString(8).padStart(3, "0")}`;
+  return `"$(printf %b ${inQuotes(text.replaceAll("\\", "\\\\").replaceAll(/[\0-\x1f\x7f]/g, octal))})"`;
 }
 
 /** A header's value, encoded if ASCII cannot carry it (2026-07-28 basic/transports/streamable-http, Value Encoding). */
@@ -98,7 +102,10 @@ export function asCurl(call, url, needsToken) {
 /** The call as a `fanlight` command, for the folder of the configuration. */
 export function asCommand(call) {
   const through = call.endpoint ? ` --endpoint ${quoted(call.endpoint)}` : "";
-  return `fanlight call ${quoted(call.name)} ${quoted(call.arguments)}${through}`;
+  const words = [call.name, call.arguments];
+  // A server chooses its tools' names, and must not choose options.
+  const guard = words.some((word) => word.startsWith("-")) ? " --" : "";
+  return `fanlight call${through}${guard} ${words.map(quoted).join(" ")}`;
 }
 
 /** The address of the catalogue's form, filled in for this call. */

@@ -85,7 +85,7 @@ impl Invocation {
 }
 
 /// A word of a command line, quoted for the shell if necessary.
-fn quoted(word: &str) -> Cow<'_, str> {
+pub(crate) fn quoted(word: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,[]".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {
         return Cow::Borrowed(word);

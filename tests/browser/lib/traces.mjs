@@ -112,6 +112,14 @@ export const traceChecks = {
     }
     await page.getByRole("button", { name: "Copy as command" }).click();
     assert.equal(await clipboard(page), `fanlight call echo '{"word":"it'\\''s '\\''quoted'\\'' $HOME","token":"[redacted]"}'`);
+    for (const words of [["--url=http://a.example", "{}"], ["=ls", "-1"], ["it's\x03reboot\x7f\\", '{\n\t"a": "\\\\"}']]) {
+      const [name, given] = words;
+      const command = await page.evaluate(async (made) => (await import("/ui/payload.js")).asCommand(made), { name, arguments: given, endpoint: "/e" });
+      const script = `fanlight() { printf '%s\\0' "$@"; }\n${command}`;
+      const { stdout: read } = await promisify(execFile)("sh", ["-c", script]);
+      const guard = words.some((word) => word.startsWith("-")) ? ["--"] : [];
+      assert.deepEqual(read.split("\0").slice(0, -1), ["call", "--endpoint", "/e", ...guard, ...words]);
+    }
     await page.getByRole("link", { name: "Replay in the form" }).click();
     await page.getByRole("heading", { name: "echo", exact: true }).waitFor();
     await page.waitForFunction(() => [...document.querySelectorAll(".arguments input, .arguments textarea")].some((field) => field.value === "it's 'quoted' $HOME"));

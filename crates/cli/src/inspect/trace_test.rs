@@ -24,6 +24,7 @@ use super::hops::{Hop, Sent, judge};
 use super::{arguments, no_such_tool};
 use crate::cli::{CommonArgs, TraceTestArgs};
 use crate::failure::Failure;
+use crate::invocation::quoted;
 use crate::observe::spans::{self, Kind, Span};
 use crate::observe::style::{Style, duration};
 use crate::observe::{Admin, waterfall};
@@ -162,9 +163,9 @@ pub(super) async fn find(
             let arguments = required.iter().map(|name| format!("{}: …", Json::string(name))).collect::<Vec<_>>();
             format!(
                 "each tool that only reads (`readOnlyHint`) needs arguments; give some:\n  \
-                 fanlight trace-test {} --args '{{{}}}'",
-                plain(&name, 100),
-                plain(&arguments.join(", "), 300)
+                 fanlight trace-test --args {} -- {}",
+                quoted(&format!("{{{}}}", plain(&arguments.join(", "), 300))),
+                quoted(&plain(&name, 100))
             )
         }
         None => "no tool says that it only reads (`readOnlyHint`), and others may change something; name the \
