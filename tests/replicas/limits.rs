@@ -54,6 +54,21 @@ async fn limit_is_one_for_all_replicas_and_each_principal_has_its_own() {
 }
 
 #[tokio::test]
+async fn malformed_count_in_valkey_is_replaced() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = Group::new(backend.entry("only"), &limited("refuse"));
+    let one = group.start(valkey.url()).await;
+    assert_eq!(call(&one, "search", ANN).await.status, 200);
+    let keys = valkey.ask("KEYS *rates*").await;
+    let key = keys.lines().find(|line| line.starts_with("fanlight"));
+    for count in ["x", "nan", "inf"] {
+        valkey.ask(&format!("SET {} {count}", key.unwrap())).await;
+        let through = let_through(&[&one], ANN).await[0];
+        assert!((6..=8).contains(&through), "{count}: {through}");
+    }
+}
+
+#[tokio::test]
 async fn limit_is_split_or_refuses_while_valkey_is_away() {
     for (shared, each) in [("part", 3..=4), ("refuse", 0..=0)] {
         let (mut valkey, backend) = (Valkey::start().await, backend().await);

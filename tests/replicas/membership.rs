@@ -125,6 +125,27 @@ async fn replica_keeps_its_epoch_when_valkey_comes_back_with_and_without_its_dat
 }
 
 #[tokio::test]
+async fn malformed_numbers_in_valkey_are_replaced() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = Group::new(backend.entry("only"), "");
+    let one = group.start(valkey.url()).await;
+    let epoch = of_replicas(&one, &["epoch"]).await;
+    let mut others = Vec::new();
+    for number in ["x", "nan", "inf", "-1", "18446744073709551615"] {
+        let command = format!(
+            "HSET fanlight:{{members}}:members #epoch {number} #version {number} #since {number}"
+        );
+        valkey.ask(&command).await;
+        others.push(group.start(valkey.url()).await);
+        until("all replicas", async || {
+            members(&one).await == others.len() + 1
+        })
+        .await;
+    }
+    assert_eq!(of_replicas(&one, &["epoch"]).await, epoch);
+}
+
+#[tokio::test]
 async fn gateway_starts_without_valkey_and_joins_when_it_is_there() {
     let (mut valkey, backend) = (Valkey::start().await, backend().await);
     valkey.kill().await;

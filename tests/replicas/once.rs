@@ -320,6 +320,21 @@ async fn next_round_of_an_approved_call_goes_on_at_any_replica_once() {
 }
 
 #[tokio::test]
+async fn malformed_entry_in_valkey_keeps_nobody_from_asking() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = asking(&backend, "10ms");
+    let one = group.start(valkey.url()).await;
+    for entry in ["x", "null", r#"{"expires":"x"}"#] {
+        let command = format!("HSET fanlight:{{approvals}}:entries malformed '{entry}'");
+        valkey.ask(&command).await;
+        let (status, id) = refused(call(&one, "erase", ANN).await).await;
+        assert_eq!(status, "open", "{entry}");
+        let (_, list) = admin(&one, "GET", "/api/approvals").await;
+        assert!(list.contains(&id), "{list}");
+    }
+}
+
+#[tokio::test]
 async fn whoever_can_write_in_valkey_can_approve_nothing() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = asking(&backend, "10ms");

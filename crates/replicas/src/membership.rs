@@ -36,6 +36,21 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The tag of the keys.
 const TAG: &str = "members";
 
+/// The beginning of scripts: `now` by Valkey's clock, and `number`, a number of the list. It is 0 if
+/// the list lacks it, or has a value there that no script can have written.
+const NUMBERS: &str = r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function number(name)
+  local value = tonumber(redis.call('HGET', KEYS[2], name) or '0')
+  return value and value >= 0 and value < 2^53 and value or 0
+end
+";
+
+fn script(rest: &str) -> Script {
+    Script::new(&[NUMBERS, rest].concat())
+}
+
 /// Renews the lease of a process, and removes processes whose lease has ended. Returns the epoch,
 /// the version of the list, and the changes since the known version: `some` with the changed
 /// processes (without a text if gone), or `all` with all processes.
@@ -43,10 +58,8 @@ const TAG: &str = "members";
 /// `KEYS`: leases by end, processes by id, the version of each process's last change. `ARGV`: id,
 /// epoch or 0, the process as JSON, the lease in milliseconds, the known version.
 static RENEW: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
+    script(
         r"
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local changed = {}
 local latest = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 -- Where nobody has renewed a lease, it was Valkey that was away, and not they: each has another one.
@@ -64,7 +77,7 @@ end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], string.format('(%.0f', now + ARGV[4]), '+inf')) do
   redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[4]), id)
 end
-local epoch, last = tonumber(ARGV[2]), tonumber(redis.call('HGET', KEYS[2], '#epoch') or '0')
+local epoch, last = tonumber(ARGV[2]), number('#epoch')
 local held = redis.call('HGET', KEYS[2], ARGV[1])
 local is_held = held and tonumber(string.match(held, '^%d+')) == epoch
 -- An epoch that is larger than all that are known was given before Valkey has lost its data: it is still the process's own.
@@ -77,12 +90,12 @@ if held ~= member then
   table.insert(changed, ARGV[1])
 end
 redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[4]), ARGV[1])
-local version = redis.call('HGET', KEYS[2], '#version') or '0'
+local version = string.format('%.0f', number('#version'))
 if #changed > 0 then
   -- Never one that there was before Valkey has lost its data.
   version = string.format('%.0f', math.max(version + 1, now))
   -- Changes are known after this version.
-  redis.call('HSETNX', KEYS[2], '#since', version)
+  if number('#since') == 0 then redis.call('HSET', KEYS[2], '#since', version) end
   redis.call('HSET', KEYS[2], '#version', version)
   for _, id in ipairs(changed) do
     redis.call('ZADD', KEYS[3], version, id)
@@ -96,10 +109,10 @@ if #changed > 0 then
 end
 local answer = {string.format('%.0f', epoch), version}
 if version ~= ARGV[5] then
-  local known, since = tonumber(ARGV[5]), tonumber(redis.call('HGET', KEYS[2], '#since') or 'inf')
+  local known, since = tonumber(ARGV[5]), number('#since')
   local ids
   -- A version that is larger than all was given before a failover has lost it.
-  if known and known >= since and known <= tonumber(version) then
+  if known and since > 0 and known >= since and known <= tonumber(version) then
     table.insert(answer, 'some')
     ids = redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. ARGV[5], '+inf')
   else
@@ -118,14 +131,12 @@ return answer
 
 /// Ends the lease of a process.
 static LEAVE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
+    script(
         r"
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HDEL', KEYS[2], ARGV[1]) == 1 then
   redis.call('ZREM', KEYS[1], ARGV[1])
   -- As a renewal does.
-  local version = string.format('%.0f', math.max((redis.call('HGET', KEYS[2], '#version') or 0) + 1, now))
+  local version = string.format('%.0f', math.max(number('#version') + 1, now))
   redis.call('HSET', KEYS[2], '#version', version)
   redis.call('ZADD', KEYS[3], version, ARGV[1])
 end
@@ -137,15 +148,12 @@ return 1
 /// Gives a process's lease an epoch that the process does not know, so that it takes another one
 /// with its next renewal.
 static DOUBT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
+    script(
         r"
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local held = redis.call('HGET', KEYS[2], ARGV[1])
 if held then
-  local last = tonumber(redis.call('HGET', KEYS[2], '#epoch') or '0')
-  local epoch = string.format('%.0f', math.max(last + 1, now))
-  redis.call('HSET', KEYS[2], ARGV[1], epoch .. string.match(held, ' .*'), '#epoch', epoch)
+  local epoch = string.format('%.0f', math.max(number('#epoch') + 1, now))
+  redis.call('HSET', KEYS[2], ARGV[1], epoch .. (string.match(held, ' .*') or ''), '#epoch', epoch)
 end
 return 1
 ",
@@ -158,12 +166,10 @@ static IS_LISTED: LazyLock<Script> =
 
 /// Whether the list began less than a lease ago, so that live processes may not have joined yet.
 static IS_NEW: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
+    script(
         r"
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local since = tonumber(redis.call('HGET', KEYS[2], '#since'))
-return (not since or now < since + ARGV[1]) and 1 or 0
+local since = number('#since')
+return (since == 0 or now < since + ARGV[1]) and 1 or 0
 ",
     )
 });
@@ -231,8 +237,6 @@ struct Lease {
     epoch: u64,
     until: Instant,
 }
-
-impl Inner {}
 
 impl Membership {
     /// The membership of this process, which joins when [`Self::keep`] runs.

@@ -31,8 +31,9 @@ const CONTINUED: &str = "continued";
 /// The purpose of the seal on questions.
 const PURPOSE: &[u8] = b"approval in common: ";
 
-/// The beginning of all scripts. `one` returns the entry of an id, `all` all entries, without
-/// expired ones. `KEYS`: entries by id, the approvers' view of them by id.
+/// The beginning of all scripts. `one` returns the entry of an id, `all` all entries. Both remove
+/// entries that have expired or are malformed. `KEYS`: entries by id, the approvers' view of them by
+/// id.
 const ENTRIES: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -44,11 +45,12 @@ local function remove(id)
   redis.call('HDEL', KEYS[2], id)
 end
 local function waits(entry)
-  return entry.waiter ~= nil and entry.waits > now
+  return entry.waiter ~= nil and type(entry.waits) == 'number' and entry.waits > now
 end
 local function current(id, text)
-  local entry = cjson.decode(text)
-  if entry.expires > now then return entry end
+  local is_json, entry = pcall(cjson.decode, text)
+  local is_entry = is_json and type(entry) == 'table' and type(entry.expires) == 'number'
+  if is_entry and entry.expires > now then return entry end
   remove(id)
   return nil
 end
@@ -231,6 +233,7 @@ return ''
 });
 
 /// The approvals in common with other replicas.
+#[derive(Clone)]
 pub(super) struct ApprovalsInCommon {
     shared: Shared,
     seal: Arc<Seal>,
@@ -369,9 +372,7 @@ impl ApprovalsInCommon {
             is_waiting: waits == "1",
         })
     }
-}
 
-impl ApprovalsInCommon {
     /// Seals an answer to a question, or the state of a call. It is bound to its id, call and word,
     /// and includes when it expires.
     fn statement(
@@ -504,14 +505,7 @@ impl CommonApprovals for ApprovalsInCommon {
     }
 
     fn give_up(&self, id: &str, waiter: &str) {
-        let (common, id, waiter) = (
-            Self {
-                shared: self.shared.clone(),
-                seal: Arc::clone(&self.seal),
-            },
-            id.to_owned(),
-            waiter.to_owned(),
-        );
+        let (common, id, waiter) = (self.clone(), id.to_owned(), waiter.to_owned());
         // This ends by itself soon. Should it fail, the call stops counting as waiting after a
         // while.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {

@@ -33,8 +33,8 @@ local turn, used = 0, {}
 for i, key in ipairs(KEYS) do
   local part, most, queue = tonumber(ARGV[3 * i - 2]), tonumber(ARGV[3 * i - 1]), tonumber(ARGV[3 * i])
   local before = tonumber(redis.call('GET', key) or '0')
-  if before > now + part * most + queue then
-    -- No requests can have used this much: the clock was set back, or the server has changed.
+  if not (before and before <= now + part * most + queue) then
+    -- No requests can have used this much: the clock was set back, or the server has changed. Or it is no number.
     before = now
   end
   used[i] = math.max(before, now) + part
@@ -60,7 +60,7 @@ static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 for i, key in ipairs(KEYS) do
-  local used = tonumber(redis.call('GET', key) or '0') - tonumber(ARGV[i])
+  local used = (tonumber(redis.call('GET', key) or '0') or 0) - tonumber(ARGV[i])
   if used > now then
     redis.call('SET', key, string.format('%.0f', used), 'PX', math.ceil((used - now) / 1000))
   else

@@ -171,9 +171,7 @@ impl Replicas {
             connection: (connection, last),
         }
     }
-}
 
-impl Replicas {
     /// The records of sessions for other replicas.
     pub fn session_records(&self, idle: Duration) -> Arc<SessionsInValkey> {
         // A session that is unused for longer has ended.

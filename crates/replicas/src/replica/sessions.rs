@@ -72,7 +72,7 @@ if owner ~= '' and owner ~= ARGV[2] and not is_claimed then
 end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'claim', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return {'', redis.call('HGET', KEYS[1], 'record')}
+return {'', redis.call('HGET', KEYS[1], 'record') or ''}
 ",
     )
 });
