@@ -84,6 +84,16 @@ pub enum Sender {
     Server,
 }
 
+/// A text without the byte order mark that some peers begin with (RFC 8259, 8.1).
+pub fn without_mark(text: Bytes) -> Bytes {
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+    if text.starts_with(MARK) {
+        text.slice(MARK.len()..)
+    } else {
+        text
+    }
+}
+
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -139,7 +149,7 @@ impl Message {
     /// Like [`Message::parse`], for a client's message. A member that a server could take for one
     /// of the envelope's members is an error.
     pub fn parse_from_client(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
-        Self::classify(Json::parse(text, nesting)?, Sender::Client)
+        Self::classify(Json::parse(without_mark(text), nesting)?, Sender::Client)
     }
 
     /// Reads a message that is forwarded as a whole. For a long message, only the structure is

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::json::SyntaxErrorKind;
-use fanlight_protocol::message::Sender;
+use fanlight_protocol::message::{Sender, without_mark};
 use fanlight_protocol::{Json, Message, MessageError, Method, Response, RpcError, code, partial};
 use fanlight_telemetry::recording::fresh_number;
 use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
@@ -280,16 +280,6 @@ pub(crate) fn messages(text: Bytes, batches: bool) -> Result<Messages, MessageEr
             ))
         }
         Err(error) => Err(error),
-    }
-}
-
-/// A text without the byte order mark that some servers begin with (RFC 8259, 8.1).
-pub(crate) fn without_mark(text: Bytes) -> Bytes {
-    const MARK: &[u8] = b"\xef\xbb\xbf";
-    if text.starts_with(MARK) {
-        text.slice(MARK.len()..)
-    } else {
-        text
     }
 }
 

@@ -55,6 +55,22 @@ fn invalid_message_keeps_its_id_where_it_can_be_read() {
 }
 
 #[test]
+fn byte_order_mark_of_a_client_is_no_part_of_its_message() {
+    let of_client =
+        |text: &str| Message::parse_from_client(Bytes::copy_from_slice(text.as_bytes()), 64);
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    let Ok(Message::Request(request)) = of_client(&format!("\u{feff}{ping}")) else {
+        panic!("not a request");
+    };
+    assert_eq!(
+        (request.id.as_text(), request.method.as_str()),
+        ("1", "ping")
+    );
+    let twice = of_client(&format!("\u{feff}\u{feff}{ping}"));
+    assert!(matches!(twice, Err(MessageError::Syntax(_))));
+}
+
+#[test]
 fn absent_members_may_be_null_and_are_not_passed_on() {
     for (text, expected) in [
         (

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use fanlight_http::client::BodyBuffer;
 use fanlight_protocol::json::DEFAULT_NESTING;
+use fanlight_protocol::message::without_mark;
 use fanlight_protocol::{Json, Message, sse};
 use fanlight_telemetry::metrics::Direction;
 use http::header::{self, HeaderValue};
@@ -15,7 +16,7 @@ use super::headers::SESSION_ID;
 use super::{HttpTransport, REST, drain};
 use crate::log::excerpt;
 use crate::memory::Arriving;
-use crate::request::{ActiveRequest, Reply, SessionSigns, messages, request_number, without_mark};
+use crate::request::{ActiveRequest, Reply, SessionSigns, messages, request_number};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::Pending;
 
