@@ -109,21 +109,18 @@ impl Sessions {
             self.handles
                 .tag(HandleKind::Event, &of, session.session.holder()),
         );
-        let mut table = self.table.lock();
-        let mut ended = Vec::new();
-        if table.len() >= self.limit {
-            ended = make_space(&mut table, self.limit, self.idle, session.session.peer())?;
-        }
-        if self.per_peer > 0 {
-            ended.extend(make_space_within(
-                &mut table,
-                self.per_peer,
-                session.session.peer(),
-            )?);
-        }
         let peer = session.session.peer().clone();
-        let before = table.insert(id, peer, Entry(session));
         // Here and below, sessions end and report it to the core without the lock.
+        let mut ended = Vec::new();
+        let mut table = self.table.lock();
+        // First, so that a session that this refuses ends none.
+        if self.per_peer > 0 {
+            ended.extend(make_space_within(&mut table, self.per_peer, &peer)?);
+        }
+        if table.len() >= self.limit {
+            ended.extend(make_space(&mut table, self.limit, self.idle, &peer)?);
+        }
+        let before = table.insert(id, peer, Entry(session));
         drop(table);
         drop((ended, before));
         Ok(active)
@@ -131,13 +128,21 @@ impl Sessions {
 
     /// Removes a session that another run has taken over, unless this run has taken it back since.
     pub(crate) fn lose(&self, id: &str, session: &Arc<SessionStreams>) {
+        drop(self.remove_if(id, |known| Arc::ptr_eq(known, session)));
+    }
+
+    /// Removes the session with this id if it is the meant one. The caller ends it by dropping it.
+    fn remove_if(
+        &self,
+        id: &str,
+        is_meant: impl FnOnce(&Arc<SessionStreams>) -> bool,
+    ) -> Option<Entry> {
         let mut table = self.table.lock();
-        let is_it = table
-            .get(id)
-            .is_some_and(|entry| Arc::ptr_eq(&entry.0, session));
-        let lost = if is_it { table.remove(id) } else { None };
-        drop(table);
-        drop(lost);
+        if is_meant(&table.get(id)?.0) {
+            table.remove(id)
+        } else {
+            None
+        }
     }
 
     /// The sessions with server sessions that other runs may have taken over.
@@ -182,13 +187,7 @@ impl Sessions {
 
     /// Ends the session of `holder` with this id and cancels its requests.
     pub(crate) fn end(&self, id: &str, holder: &Holder) -> Result<(), Keeper> {
-        let mut table = self.table.lock();
-        let belongs = table
-            .get(id)
-            .is_some_and(|entry| entry.0.session.belongs_to(holder));
-        let ended = if belongs { table.remove(id) } else { None };
-        drop(table);
-        match ended {
+        match self.remove_if(id, |known| known.session.belongs_to(holder)) {
             Some(entry) if !entry.is_expired(self.idle) => Ok(()),
             _ => Err(self.handles.keeper(HandleKind::Session, id, holder)),
         }

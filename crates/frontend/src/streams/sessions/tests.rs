@@ -184,6 +184,20 @@ async fn peer_whose_sessions_are_all_in_use_takes_none_from_peers_with_fewer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn session_beyond_the_quota_of_its_peer_ends_no_other() {
+    let core = ListenCore::refusing();
+    let sessions = in_memory(2, 1);
+    let from = |last| SessionStreams::new(core.session_from(last), &Arc::default());
+    let used = sessions.open(from(1)).unwrap();
+    sessions.open(from(2)).unwrap();
+    let _using = enter(&sessions, &used).unwrap();
+    tokio::time::advance(IDLE).await;
+    assert_eq!(sessions.open(from(1)), Err(OpenError::Full { limit: 1 }));
+    // The refused session itself has ended.
+    assert_eq!(core.ended(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn quota_of_a_peer_bounds_its_sessions() {
     let core = ListenCore::refusing();
     let sessions = in_memory(10, 2);
