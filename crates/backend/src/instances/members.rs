@@ -109,14 +109,15 @@ impl Members {
         if self.server.shutdown.is_cancelled() {
             return Err(BackendError::ShuttingDown);
         }
+        // Dropped after the lock is released.
+        let _outdated;
         let mut table = self.table.lock();
         if let Some(member) = table.get_mut(principal)
             && (member.own.environment == own.environment || !member.is_unused())
         {
             return Ok(member.lease());
         }
-        // Dropped after the lock is released.
-        let _outdated = table.remove(principal);
+        _outdated = table.remove(principal);
         let limit = self.settings.limits.sessions;
         let _dispensable = if table.len() >= limit.max(1) {
             Some(remove_dispensable(&mut table).ok_or(BackendError::TooManySessions { limit })?)
