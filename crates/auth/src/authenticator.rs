@@ -125,14 +125,19 @@ impl Policy {
     }
 }
 
+/// A method without settings; `None` if it is off. An existing `current` is kept with its state.
+fn renew_switched<T: Default>(current: Option<&Arc<T>>, is_on: bool) -> Option<Arc<T>> {
+    is_on.then(|| current.cloned().unwrap_or_default())
+}
+
 impl Methods {
     fn renew(&self, settings: &Settings, used: Option<&Arc<dyn UsedOnce>>) -> Self {
         Self {
             keys: Keys::renew(self.keys.as_deref(), settings.keys.as_deref()).map(Arc::new),
             tokens: Tokens::renew(self.tokens.as_ref(), settings.oauth.as_ref(), used),
-            certificates: Certificates::renew(self.certificates.as_ref(), settings.certificates),
+            certificates: renew_switched(self.certificates.as_ref(), settings.certificates),
             proxy: Proxy::renew(self.proxy.as_ref(), settings.proxy.as_ref()),
-            socket: SocketUsers::renew(self.socket.as_ref(), settings.socket),
+            socket: renew_switched(self.socket.as_ref(), settings.socket),
         }
     }
 
@@ -321,11 +326,6 @@ pub(crate) struct SocketUsers {
 }
 
 impl SocketUsers {
-    /// The method; `None` if it is off. An existing `current` is kept with its state.
-    pub(crate) fn renew(current: Option<&Arc<Self>>, is_on: bool) -> Option<Arc<Self>> {
-        is_on.then(|| current.cloned().unwrap_or_default())
-    }
-
     /// The user at the other end; `None` if the connection is not over a Unix socket.
     pub(crate) fn identity(
         &self,

@@ -29,11 +29,6 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// The method; `None` if it is off. An existing `current` is kept with its state.
-    pub(crate) fn renew(current: Option<&Arc<Self>>, is_on: bool) -> Option<Arc<Self>> {
-        is_on.then(|| current.cloned().unwrap_or_default())
-    }
-
     /// The identity in the connection's certificate; `None` without one.
     pub(crate) fn identity(
         &self,
