@@ -246,8 +246,8 @@ async fn check_and_diff_show_what_was_changed() {
     let (succeeded, text) = command(&["diff", "file", r#"{"title":"é"}"#], &config).await;
     assert!(succeeded, "{text}");
     for part in [
-        "intended: tool look definition-changed /name",
-        "intended: tool look description-changed /description",
+        "intended: the tool's /name",
+        "intended: the tool's /description",
         "fixed argument \"owner\"",
         "no difference",
     ] {

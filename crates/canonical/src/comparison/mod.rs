@@ -1,5 +1,5 @@
-//! Compares the definitions and answers of two versions of a server, for mirrors, pins, `fanlight
-//! replay` and `fanlight diff`, and the requests of a client with recorded ones, for `fanlight mock`.
+//! Compares the definitions and answers of two versions of a server (mirrors, pins, `fanlight
+//! replay`, `fanlight diff`), and the requests of a client with recorded ones (`fanlight mock`).
 //!
 //! Every difference has a JSON Pointer and one of twenty kinds ([`Change`]); the kind decides how
 //! severe it is. Members are matched by name in any order. The texts may be long and hostile, so
@@ -122,13 +122,17 @@ pub struct Difference {
 impl Difference {
     /// A line with the values in the form of `shown`.
     pub fn line(&self, shown: impl Fn(&Json) -> String) -> String {
-        let values = match (&self.was, &self.is) {
+        format!("{self}{}", self.values(shown))
+    }
+
+    /// The earlier and the new value in the form of `shown`, after a colon.
+    pub fn values(&self, shown: impl Fn(&Json) -> String) -> String {
+        match (&self.was, &self.is) {
             (Some(was), Some(is)) => format!(": {} became {}", shown(was), shown(is)),
             (Some(was), None) => format!(": {} is gone", shown(was)),
             (None, Some(is)) => format!(": {} is new", shown(is)),
             (None, None) => String::new(),
-        };
-        format!("{self}{values}")
+        }
     }
 }
 
@@ -194,7 +198,8 @@ impl Tolerance {
 /// A running comparison.
 struct Comparison<'a> {
     tolerance: &'a Tolerance,
-    /// Whether each item belongs to the one at its place, and no form of a value is tolerated.
+    /// Whether the comparison is exact: items are compared by their places, and no form of a value
+    /// is tolerated.
     is_exact: bool,
     path: Path,
     found: Vec<Difference>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::comparison::{
-    Difference, Tolerance, compare_answers, compare_definitions, compare_exactly,
+    Tolerance, compare_answers, compare_definitions, compare_exactly,
 };
 use fanlight_canonical::{BackendClient, Call, Endpoint, ServerMessages, Unresolved};
 use fanlight_gateway::catalogue::{Entry, ListView};
@@ -88,10 +88,11 @@ impl DirectCall {
     pub fn compare(&self, through: &Response, json: bool) -> Result<(), Failure> {
         let (left, right) = (self.response.body(), through.body());
         let tolerance = Tolerance::default();
-        let values = lines(match self.response.is_error() == through.is_error() {
+        let found = match self.response.is_error() == through.is_error() {
             true => compare_exactly("", Some(&left), Some(&right), &tolerance),
             false => compare_answers(&self.response, through, &tolerance),
-        });
+        };
+        let values: Vec<String> = found.iter().map(|one| one.line(shown)).collect();
         let bytes = compare_bytes(&left, &right);
         let are_equal = values.is_empty() && bytes.is_none();
         let failure = || {
@@ -152,10 +153,9 @@ fn say_intended(snapshot: &ListView, tool: &Entry) {
     let Some(given) = snapshot.original_entry(tool) else {
         return;
     };
-    let differences = compare_definitions(Some(&given), Some(&tool.visible), &Tolerance::default());
-    lines(differences)
-        .iter()
-        .for_each(|line| say!("intended: tool {line}"));
+    for one in compare_definitions(Some(&given), Some(&tool.visible), &Tolerance::default()) {
+        say!("intended: the tool's {}{}", one.pointer, one.values(shown));
+    }
     let arguments = tool
         .changes()
         .into_iter()
@@ -163,10 +163,9 @@ fn say_intended(snapshot: &ListView, tool: &Entry) {
     arguments.for_each(|change| say!("intended: the tool {}", plain(&change, 300)));
 }
 
-/// A line about each difference, with its values.
-fn lines(found: Vec<Difference>) -> Vec<String> {
-    let shown = |json: &Json| plain(json.as_text(), SHOWN);
-    found.iter().map(|one| one.line(shown)).collect()
+/// The beginning of a value, for a line about a difference.
+fn shown(json: &Json) -> String {
+    plain(json.as_text(), SHOWN)
 }
 
 /// The first differing byte with its context; `None` if the texts are equal.
