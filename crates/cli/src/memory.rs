@@ -9,11 +9,11 @@ use tracing::{debug, warn};
 
 /// The shares of the memory.
 pub fn budgets(config: &Config) -> Budgets {
-    config.limits.budgets(half())
+    config.limits.budgets(half_of_memory())
 }
 
 /// Half of the memory that the process may use.
-fn half() -> usize {
+fn half_of_memory() -> usize {
     let bounds = [machine(), control_groups(), address_space()];
     let Some(least) = bounds.into_iter().flatten().min() else {
         warn!("cannot find out how much memory this machine has; set limits.memory");

@@ -83,7 +83,7 @@ pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
     text += &format!(
         "\nto undo: fanlight connect {} --undo{}",
         client.as_str(),
-        again(args)
+        file_options(args)
     );
     if entry.needs_token() {
         text += "\nreplace YOUR_TOKEN with a token; `fanlight keys new` creates one";
@@ -98,7 +98,7 @@ pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
 }
 
 /// The options that select the same file again.
-fn again(args: &ConnectArgs) -> String {
+fn file_options(args: &ConnectArgs) -> String {
     let mut options = String::new();
     if args.project {
         options += " --project";

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::Change;
-use super::starting::{Wait, late};
+use super::starting::{Wait, late_error};
 use crate::extensions;
 use crate::merge::{self, Contribution, Except};
 use crate::topology::{Filtered, Member, View};
@@ -33,7 +33,7 @@ pub(crate) async fn describe_all(view: &View, identity: &Json, client: &CallCont
     let descriptions = join_all(view.backends().map(async |backend| {
         let limit = Wait::Description.time(&*backend.client, view.limits().timeout);
         let description = timeout(limit, backend.client.describe(client)).await;
-        let description = description.unwrap_or_else(|_| Err(late(&*backend.client, limit)));
+        let description = description.unwrap_or_else(|_| Err(late_error(&*backend.client, limit)));
         (
             backend.name(),
             description.map(|description| admitted(backend, description)),

@@ -15,7 +15,7 @@ use super::kept::KeptPages;
 use super::memory::ReservedBytes;
 use super::needs::Needs;
 use super::part::Loaded;
-use super::starting::{Wait, late};
+use super::starting::{Wait, late_error};
 use crate::merge::Contribution;
 use crate::topology::ListLimits;
 use crate::uri_places as places;
@@ -126,7 +126,9 @@ impl Walk<'_> {
         let deadline = Instant::now() + self.limit;
         let own = CallContext::internal();
         let described = timeout_at(deadline, self.backend.describe(&own)).await;
-        let description = described.map_err(|_| self.late())?.map_err(to_failure)?;
+        let description = described
+            .map_err(|_| self.late_failure())?
+            .map_err(to_failure)?;
         let is_declared = match description.capabilities() {
             Some(all) if self.kind.is_offered_by(&all) => true,
             // Some servers declare nothing at all and have tools all the same.
@@ -139,7 +141,7 @@ impl Walk<'_> {
         let mut cursor = None;
         for _ in 0..self.limits.pages {
             let page = timeout_at(deadline, self.page(cursor.as_ref())).await;
-            let result = match page.map_err(|_| self.late()).flatten() {
+            let result = match page.map_err(|_| self.late_failure()).flatten() {
                 Err(_) if !is_declared => return Ok(()),
                 page => page?,
             };
@@ -180,8 +182,8 @@ impl Walk<'_> {
     }
 
     /// The failure of a server that did not answer in time.
-    fn late(&self) -> Failure {
-        to_failure(late(self.backend, self.limit))
+    fn late_failure(&self) -> Failure {
+        to_failure(late_error(self.backend, self.limit))
     }
 
     fn too_many_entries(&self) -> Failure {

@@ -128,7 +128,7 @@ impl Snapshot {
     /// The index of its tools for searches.
     pub(super) fn search_index(&self) -> &SearchIndex {
         let words = |part: &Part| {
-            let texts = part.of(&self.entries).iter().map(|tool| {
+            let texts = part.entries_in(&self.entries).iter().map(|tool| {
                 let server = &part.contribution.backend;
                 ToolText::new(server, &tool.searched_name(), &tool.visible)
             });
@@ -146,7 +146,10 @@ impl Snapshot {
             let mut others = previous.parts.iter();
             let last = others.find(|other| other.contribution.backend == *server);
             if let Some(last) = last
-                && are_same(part.of(&self.entries), last.of(&previous.entries))
+                && are_same(
+                    part.entries_in(&self.entries),
+                    last.entries_in(&previous.entries),
+                )
             {
                 part.words = last.words.clone();
             }
@@ -382,7 +385,7 @@ impl Entry {
 
 impl Part {
     /// The entries of this part, out of the `entries` of its snapshot.
-    fn of<'a>(&self, entries: &'a [Entry]) -> &'a [Entry] {
+    fn entries_in<'a>(&self, entries: &'a [Entry]) -> &'a [Entry] {
         entries.get(self.entries.clone()).unwrap_or_default()
     }
 }

@@ -53,7 +53,7 @@ fn start_of(status: &BackendStatus) -> Option<&Starting> {
 }
 
 /// The error for a server that has not answered in time.
-pub(super) fn late(backend: &dyn BackendClient, limit: Duration) -> BackendError {
+pub(super) fn late_error(backend: &dyn BackendClient, limit: Duration) -> BackendError {
     let status = backend.status();
     match start_of(&status) {
         Some(Starting {

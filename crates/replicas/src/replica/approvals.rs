@@ -367,7 +367,7 @@ impl ApprovalsInCommon {
             left: Duration::from_millis(left.parse().ok()?),
             status: match status.as_str() {
                 "open" => Status::Open,
-                word => self.said(id, call_digest, word, by)?,
+                word => self.read_answer(id, call_digest, word, by)?,
             },
             is_waiting: waits == "1",
         })
@@ -415,7 +415,7 @@ impl ApprovalsInCommon {
     }
 
     /// The approver's answer, if its seal is genuine.
-    fn said(&self, id: &str, call_digest: &str, word: &str, by: &str) -> Option<Status> {
+    fn read_answer(&self, id: &str, call_digest: &str, word: &str, by: &str) -> Option<Status> {
         let name = self.open_statement(id, call_digest, word, by)?.into();
         match word {
             "approved" => Some(Status::Approved(name)),
@@ -466,7 +466,7 @@ impl CommonApprovals for ApprovalsInCommon {
             })?;
             match (outcome.as_str(), left.parse()) {
                 // The approval is used up, whether or not it was genuine.
-                ("approved", _) => match self.said(&id, &call_digest, "approved", &left) {
+                ("approved", _) => match self.read_answer(&id, &call_digest, "approved", &left) {
                     Some(_) => Ok(CommonAsked::Approved { id }),
                     None => Err(NotAsked::Away),
                 },
@@ -496,7 +496,7 @@ impl CommonApprovals for ApprovalsInCommon {
             if word == "open" {
                 return CommonAnswer::Nothing;
             }
-            match self.said(id, &digest_of(call), &word, &by) {
+            match self.read_answer(id, &digest_of(call), &word, &by) {
                 Some(Status::Approved(_)) => CommonAnswer::Approved,
                 Some(_) => CommonAnswer::Refused,
                 None => CommonAnswer::Over,
@@ -602,7 +602,7 @@ impl CommonApprovals for ApprovalsInCommon {
                     left: limits.lifetime,
                     ..question
                 }),
-                word => Err(match self.said(id, &call_digest, word, &by) {
+                word => Err(match self.read_answer(id, &call_digest, word, &by) {
                     Some(Status::Approved(by) | Status::Refused(by)) => NotDecided::Decided(by),
                     _ => NotDecided::Unknown,
                 }),
@@ -669,7 +669,11 @@ mod tests {
         };
         let shared = Shared::new(settings, Certificates::default()).unwrap();
         let common = ApprovalsInCommon::new(shared, &Keys::new([[1; 32]])).unwrap();
-        let is_said = |sealed: &str| common.said("id", "call", "approved", sealed).is_some();
+        let is_said = |sealed: &str| {
+            common
+                .read_answer("id", "call", "approved", sealed)
+                .is_some()
+        };
         let sealed = |text: &str| {
             common
                 .seal

@@ -90,7 +90,7 @@ pub(super) fn run(
         }
     });
     let minded = Arc::clone(shared);
-    tasks.spawn(async move { mind(process, stdout, input, &invalid, &minded).await });
+    tasks.spawn(async move { watch(process, stdout, input, &invalid, &minded).await });
 }
 
 /// Whether the process certainly read no message: everything written after the `orders` bytes for
@@ -109,7 +109,7 @@ fn is_unread(stdin: &CountingWriter<ChildStdin>, orders: usize) -> bool {
 
 /// Reads the output until the process ends, and cleans up after it. `input` tells, after the last
 /// write, whether the process read no message.
-async fn mind(
+async fn watch(
     mut process: Process,
     stdout: ChildStdout,
     input: oneshot::Receiver<bool>,
