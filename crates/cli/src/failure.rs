@@ -14,8 +14,7 @@ Exit status:
        cannot be used, a gateway is not ready, a call was answered with an
        error, results differ
   2    the command line or the configuration is wrong, or names what does not
-       exist; `replay`, `witness`: nothing could be
-       judged
+       exist; `replay`, `witness`: nothing could be judged
   3    `check`: nothing is wrong but that a user has to sign in at a server
   130  interrupted";
 
@@ -98,9 +97,9 @@ impl Failure {
 
 /// Why a configuration cannot be used.
 pub enum Unusable {
-    /// Its files have errors.
+    /// The files have errors.
     Errors(ConfigErrors),
-    /// Anything else.
+    /// Any other reason.
     Other(String),
 }
 

@@ -322,7 +322,7 @@ fn ledger(
             .map_err(|error| failed(&files, &error));
     }
     let Some(folder) = folder(config) else {
-        info!("no audit log: there is no `stateDir`, and the user has no folder for state");
+        info!("no audit log: `audit.file` or `stateDir` would set its place");
         return Ok(None);
     };
     let mut problem = String::new();

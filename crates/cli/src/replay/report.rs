@@ -92,7 +92,7 @@ impl Report<'_> {
         let fails = |one: &&Difference| one.change.severity() >= self.args.fail_on.severity();
         if self.compared() == 0 {
             return Err(Failure::usage(
-                "nothing could be judged: nothing was compared",
+                "nothing could be judged: nothing was compared; `--from` chooses a recorded server",
             ));
         }
         match differences().filter(fails).count() {

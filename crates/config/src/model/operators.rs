@@ -28,9 +28,9 @@ options! {
         /// required. Default: none. `openssl rand -hex 32` makes one.
         "token" => token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_ADMIN_TOKEN}";
         /// The URL of the page for operators, if it is not `http://` and `listen`, for example a
-        /// TLS proxy's URL. Cookies are made from it, and so is the redirect URI of sign-ins (this
-        /// URL and `/sign-in/callback`), never from a request. Its host is accepted, too. People
-        /// can sign in at the issuers of `auth` with `signIn` if this and `roles` are set.
+        /// TLS proxy's URL. Cookies are made from it, and so are the redirect URIs of sign-ins
+        /// (docs/signing-in.md), never from a request. Its host is accepted, too. People can sign
+        /// in at the issuers of `auth` with `signIn` if this and `roles` are set.
         "publicUrl" => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://fanlight.example.com";
         /// The roles of identities of `auth`. Identities without a role are refused.
         "roles" => roles: AdminRoles = AdminRoles::default(), Nested::<AdminRoles>::KIND;

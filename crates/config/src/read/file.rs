@@ -207,7 +207,7 @@ fn read_servers(
     folder: &Path,
     has_further: bool,
 ) {
-    let help = "name each backend under `mcpServers`, with its `command` or `url`";
+    let help = "name each server under `mcpServers`, with its `command` or `url`";
     let standard = fields.get_or_null("mcpServers");
     let vs_code = fields.get_or_null("servers");
     if let (Some(first), Some(second)) = (standard, vs_code) {
