@@ -287,7 +287,7 @@ async fn policy_test_expects_what_a_call_would_meet() {
     let ran = run_in(folder.path(), &["policy", "show"]).await;
     for rule in [
         r#"// fanlight.yaml:1 mcpServers.git.approval: {"tools":["delete_*"]}"#,
-        "// p.cedar:2 p.cedar:2\nforbid(",
+        "// p.cedar:2\nforbid(",
     ] {
         assert!(ran.status == 0 && ran.out.contains(rule), "{}", ran.text());
     }

@@ -84,7 +84,12 @@ fn show(loaded: &Loaded, policies: Option<&Policies>) {
         text,
     } in own
     {
-        say!("// {file}:{line} {id}\n{}\n", text.trim_end());
+        let place = format!("{file}:{line}");
+        let name = match id == place {
+            true => place,
+            false => format!("{place} {id}"),
+        };
+        say!("// {name}\n{}\n", text.trim_end());
     }
 }
 
