@@ -28,7 +28,7 @@ struct Counts {
 /// Counts against a [`ConcurrencyLimit`] until dropped.
 #[derive(Debug)]
 pub struct Permit {
-    /// `None` only while it is being dropped.
+    /// The permit; `None` only while this is being dropped.
     permit: Option<OwnedSemaphorePermit>,
     shared: Arc<Shared>,
 }

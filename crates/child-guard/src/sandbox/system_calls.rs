@@ -174,7 +174,7 @@ fn has(argument: u8, mask: u64, value: i32) -> Condition {
 }
 
 impl Rules {
-    /// Forbids a call if all of these conditions hold; always, without conditions.
+    /// Forbids a system call: whenever all of these conditions hold, or always if there are none.
     fn add(
         &mut self,
         call: i64,

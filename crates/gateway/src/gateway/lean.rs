@@ -165,7 +165,7 @@ fn names(found: &[&Entry]) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The result with text only, so far.
+/// Begins a result that has only this text.
 fn content(text: &str) -> ObjectBuilder {
     let block = ObjectBuilder::new()
         .string("type", "text")

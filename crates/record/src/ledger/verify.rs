@@ -286,8 +286,8 @@ impl Reading {
         Ok(())
     }
 
-    /// Compares the block that ends here with the checkpoint of as many blocks; fails with their
-    /// number.
+    /// Compares the tree after the block that ends here with the checkpoint for this number of
+    /// blocks, if there is one. Fails with the number of blocks.
     fn end_block(&mut self) -> Result<(), u64> {
         let Some(block) = self.block.take() else {
             return Ok(());
