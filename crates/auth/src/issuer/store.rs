@@ -157,9 +157,10 @@ impl KeyStore {
         {
             return None;
         }
-        let ending = Ending(Arc::clone(self));
-        // A separate task, so that disconnecting clients do not end it.
-        let task = tokio::spawn(async move { ending.0.read().await });
+        let this = Arc::clone(self);
+        // A separate task, so that disconnecting clients do not end it. A runtime that has ended
+        // drops it here, so it must not contain an `Ending` yet, which takes the lock.
+        let task = tokio::spawn(async move { Ending(this).0.read().await });
         let attempt = task.map(|_| ()).boxed().shared();
         reading.began = Some(Instant::now());
         reading.running = Some(attempt.clone());
@@ -221,5 +222,26 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let ended = self.0.reading.lock().running.take();
         drop(ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_is_begun_without_a_lock_that_an_ended_runtime_takes() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let handle = runtime.unwrap().handle().clone();
+        let _entered = handle.enter();
+        let store = Arc::new(KeyStore::new(
+            "https://issuer.example".to_owned(),
+            None,
+            OAuthLimits::default(),
+            Arc::new(Requests::for_configured_places()),
+            CancellationToken::new(),
+        ));
+        let lookup = store.look_up(None, Algorithm::Es256);
+        assert!(matches!(lookup, Lookup::Reading(_)));
     }
 }

@@ -11,6 +11,7 @@ use fanlight_grants::oauth::{
 use fanlight_testkit::authorization_server::{Asked, AuthorizationServer};
 use fanlight_testkit::harness::TempFile;
 use fanlight_testkit::issuer::{Conduct, SigningKey};
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::json;
@@ -481,4 +482,17 @@ async fn proofs_are_made_for_a_server_that_wants_them() {
     let later = shown(&access, &server).await.unwrap();
     assert_eq!(claims(&later)["nonce"], json!("n-1"));
     assert_ne!(claims(&later)["jti"], claims(&third)["jti"]);
+}
+
+#[test]
+fn attempt_is_begun_without_a_lock_that_an_ended_runtime_takes() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let handle = runtime.unwrap().handle().clone();
+    let _entered = handle.enter();
+    let server = Url::parse("https://mcp.example/mcp").unwrap();
+    let access = MachineAccess::new(settings(&server, MachineGrant::ClientCredentials));
+    let Headers::Wait(pending) = access.headers(&Method::POST, &server) else {
+        panic!("a token without a request");
+    };
+    assert!(pending.now_or_never().unwrap().is_err());
 }

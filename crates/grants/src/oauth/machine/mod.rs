@@ -221,13 +221,7 @@ impl MachineAccess {
             Some(wanted) => progress.further.union(&held).union(wanted),
             None => progress.further.clone(),
         };
-        let (access, outcome) = (Arc::clone(self), Err(OAuthError::Exhausted(ENDED)));
-        let mut ending = Ending {
-            access,
-            wanted,
-            outcome,
-            forgotten: progress.forgotten,
-        };
+        let (access, forgotten) = (Arc::clone(self), progress.forgotten);
         let plan = Plan {
             sender: Arc::clone(&self.settings.lock()),
             user: self.user.clone(),
@@ -241,7 +235,15 @@ impl MachineAccess {
                 .as_ref()
                 .and_then(|held| held.proof_key.clone()),
         };
+        // A runtime that has ended drops the task here, so it must not contain an `Ending` yet, which
+        // takes the lock.
         let task = tokio::spawn(async move {
+            let mut ending = Ending {
+                access,
+                wanted,
+                outcome: Err(OAuthError::Exhausted(ENDED)),
+                forgotten,
+            };
             let outcome = tokio::time::timeout(ATTEMPT, plan.carry_out()).await;
             ending.outcome = outcome.unwrap_or(Err(OAuthError::Exhausted("got no token in time")));
             let held = ending
