@@ -9,8 +9,8 @@ use tokio::time::sleep;
 
 use crate::Admin;
 use crate::ready::{reason, state};
+use crate::reply::moment;
 use crate::settings::event_interval;
-use crate::values::moment;
 
 /// The limit of changes stored for a server. There is no option: they fill a page.
 const KEPT: usize = 50;

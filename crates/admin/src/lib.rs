@@ -29,20 +29,17 @@ macro_rules! answers {
 
 mod access;
 mod api;
-mod connections;
 mod history;
 #[cfg(test)]
 mod openapi;
 mod operations;
 mod operator;
 mod ready;
-mod replicas;
 mod reply;
 mod route;
 mod router;
 mod settings;
 mod ui;
-mod values;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -63,22 +60,22 @@ use hyper_util::service::TowerToHyperService;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub use connections::{GrantedConnection, GrantedConnections};
-pub use operations::{OperationError, Operations, RateLimit, RateUse, Reloaded};
-pub use operator::{Role, SignInIssuer};
-pub use replicas::{ReplicaView, Replicas, ReplicasView, ValkeyView};
-pub use settings::{AdminSettings, LiveSettings};
-
 use access::OperatorConnection;
 use api::call::RunningCalls;
 use api::overview::Latest;
 use api::sign_in::Attempts;
 use api::tools::close_minutes;
 use history::History;
+pub use operations::{
+    GrantedConnection, GrantedConnections, OperationError, Operations, RateLimit, RateUse,
+    Reloaded, ReplicaView, Replicas, ReplicasView, ValkeyView,
+};
 use operator::{Common, Sessions, Throttle};
+pub use operator::{Role, SignInIssuer};
 use reply::Refusal;
 use router::{families, health_router, router};
 use settings::InForce;
+pub use settings::{AdminSettings, LiveSettings};
 
 /// The admin listener, as handlers get it.
 type AdminState = axum::extract::State<Arc<Admin>>;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_protocol::Json;
+use fanlight_telemetry::metrics::Family;
 use futures_util::future::BoxFuture;
 
 /// The configuration in force, and its changes.
@@ -117,4 +118,97 @@ pub enum OperationError {
     NotWritten,
     /// Fanlight is ending.
     Ending,
+}
+
+/// Users' connections to servers.
+///
+/// A trait because its implementation depends on this crate.
+pub trait GrantedConnections: Send + Sync + 'static {
+    /// Lists all connections, without secrets. The text of an error is for operators.
+    fn list(&self) -> BoxFuture<'_, Result<Vec<GrantedConnection>, String>>;
+
+    /// Ends a connection and revokes its tokens; the user has to sign in again. `None` if no
+    /// connection has this id.
+    fn end(&self, id: String) -> BoxFuture<'_, Result<Option<GrantedConnection>, String>>;
+}
+
+answers! {
+    /// One user's connection to a server.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct GrantedConnection {
+        /// The id, by which the connection is ended.
+        pub id: String,
+        /// The user's principal, with the issuer.
+        pub principal: String,
+        /// The name of the server.
+        pub server: String,
+        /// Whether the user has deposited a key instead of signing in.
+        pub key: bool,
+        /// The authorization server; null for a key.
+        pub issuer: Option<String>,
+        /// The granted scopes; null if unknown.
+        pub scopes: Option<String>,
+        /// When the user connected.
+        pub since_ms: f64,
+        /// When the access token expires; null if unknown.
+        pub expires_ms: Option<f64>,
+        /// Whether the access token is renewed without the user.
+        pub renewed: bool,
+    }
+}
+
+/// The replicas and their common data.
+///
+/// A trait because its implementation depends on this crate.
+pub trait Replicas: Send + Sync + 'static {
+    /// The operators' view.
+    fn view(&self) -> ReplicasView;
+
+    /// The metrics of replicas.
+    fn metrics(&self) -> Vec<Family>;
+}
+
+answers! {
+    /// The replicas and their connection to Valkey.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ReplicasView {
+        /// The id of this replica.
+        pub own: String,
+        /// The epoch of this replica's lease; null without a lease.
+        pub epoch: Option<u64>,
+        /// The connection to Valkey.
+        pub valkey: ValkeyView,
+        /// The live replicas, as last seen.
+        pub members: Vec<ReplicaView>,
+    }
+
+    /// The connection to Valkey.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ValkeyView {
+        /// The URL without user and password.
+        pub url: String,
+        /// The time when the connection entered its current state.
+        pub since_ms: f64,
+        /// The problem; null while it is connected.
+        pub trouble: Option<String>,
+    }
+
+    /// A replica.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ReplicaView {
+        /// The unique id.
+        pub id: String,
+        /// The epoch of its lease.
+        pub epoch: u64,
+        /// The name of its host.
+        pub name: String,
+        /// The address for other replicas; null if they cannot reach it.
+        pub address: Option<String>,
+        /// The version of its program.
+        pub version: String,
+        /// The time of the start.
+        pub since_ms: f64,
+        /// Whether the replica is shutting down. It then only finishes running work.
+        pub is_ending: bool,
+    }
 }

@@ -9,7 +9,7 @@ use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use tokio_util::sync::CancellationToken;
 
 use crate::Subject;
-use crate::values::to_json;
+use crate::reply::to_json;
 
 /// Ready while at least one server is usable. After the start, every server's first attempt to
 /// connect has to end before. `settled` remembers that: later attempts do not count, nor do servers

@@ -2,7 +2,7 @@
 
 use axum::extract::Path;
 use axum::response::{IntoResponse as _, Response};
-use data_encoding::HEXLOWER;
+use fanlight_protocol::digest::short_digest;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 
@@ -150,11 +150,7 @@ impl Asset {
     }
 
     fn tag(&self) -> String {
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, self.text.as_bytes());
-        format!(
-            "\"{}\"",
-            HEXLOWER.encode(digest.as_ref().get(..8).unwrap_or_default())
-        )
+        format!("\"{}\"", short_digest(&self.text))
     }
 }
 

@@ -320,17 +320,14 @@ const ISSUER: &str = "fanlight:socket";
 
 /// Users of this machine.
 #[derive(Debug, Default)]
-pub(crate) struct SocketUsers {
+struct SocketUsers {
     /// Revokes all identities from sockets.
-    pub(crate) revoked: CancellationToken,
+    revoked: CancellationToken,
 }
 
 impl SocketUsers {
     /// The user at the other end; `None` if the connection is not over a Unix socket.
-    pub(crate) fn identity(
-        &self,
-        credentials: &Credentials<'_>,
-    ) -> Option<Result<Arc<Identity>, Denial>> {
+    fn identity(&self, credentials: &Credentials<'_>) -> Option<Result<Arc<Identity>, Denial>> {
         let peer = credentials.connection.socket?;
         let name = format!("uid:{}", peer.user);
         Some(Ok(Arc::new(Identity {

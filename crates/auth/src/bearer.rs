@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_credentials::Denial;
+use fanlight_protocol::digest::sha256;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
@@ -111,13 +111,8 @@ pub(crate) struct TokenHash([u8; 32]);
 impl TokenHash {
     /// The hash of `token` at `endpoint`.
     pub(crate) fn compute(token: &str, endpoint: &str) -> Self {
-        let mut context = Context::new(&SHA256);
-        context.update(&(token.len() as u64).to_be_bytes());
-        context.update(token.as_bytes());
-        context.update(endpoint.as_bytes());
-        let mut hash = [0; 32];
-        hash.copy_from_slice(context.finish().as_ref());
-        Self(hash)
+        let length = (token.len() as u64).to_be_bytes();
+        Self(sha256([&length, token.as_bytes(), endpoint.as_bytes()]))
     }
 }
 

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use aws_lc_rs::digest::{SHA256, digest as hash};
 use aws_lc_rs::rand;
 use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
 use fanlight_config::Key;
 use fanlight_credentials::Denial;
+use fanlight_protocol::digest::sha256;
 use tokio_util::sync::CancellationToken;
 
 use crate::bearer::KEY_PREFIX;
@@ -28,12 +28,7 @@ const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 
 /// The SHA-256 digest of a key.
 pub fn digest(key: &str) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    bytes
-        .iter_mut()
-        .zip(hash(&SHA256, key.as_bytes()).as_ref())
-        .for_each(|(to, from)| *to = *from);
-    bytes
+    sha256([key])
 }
 
 /// A new key: `fanlight_`, 43 random letters and digits, and a checksum of 6. The checksum tells a

@@ -9,7 +9,6 @@ mod id_token;
 mod issuer;
 mod json;
 mod keys;
-mod oauth_settings;
 mod proxy;
 mod settings;
 #[cfg(test)]
@@ -21,6 +20,5 @@ pub mod untrusted;
 pub use crate::token::possession::{NotKnown, UsedOnce};
 pub use authenticator::Authenticator;
 pub use keys::{NewKey, digest as key_digest};
-pub use oauth_settings::{IssuerSettings, OAuthLimits, OAuthSettings};
-pub use settings::{ProxySettings, Settings};
+pub use settings::{IssuerSettings, OAuthLimits, OAuthSettings, ProxySettings, Settings};
 pub use unknown_keys::{Shown, UnknownKeys};

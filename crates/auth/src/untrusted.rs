@@ -4,12 +4,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use fanlight_canonical::identity::Validity;
-
 use fanlight_config::Claims;
 
 use crate::issuer::KeySet;
 use crate::json;
-use crate::oauth_settings::IssuerSettings;
+use crate::settings::IssuerSettings;
 use crate::token::Jwt;
 use crate::token::claims::{self, Rules};
 

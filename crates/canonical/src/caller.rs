@@ -1,13 +1,13 @@
 //! Callers: the principal that a request is made for, and the session or single request that it
 //! comes from.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::identity::{Identity, Principal};
-
-use crate::endpoint::{Endpoint, Holder};
 use crate::server_sessions::ServerSessions;
 
 /// Identifies a client's session within this process.
@@ -229,6 +229,153 @@ fn next_key() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// The unit by which shares of a limit are counted. For authenticated clients it is the principal,
+/// otherwise the client's address, or its user on a Unix socket. Behind an untrusted reverse proxy
+/// all unauthenticated clients are one peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// The process that started this one, or Fanlight itself.
+    #[default]
+    Local,
+    /// An address; for IPv6, a network.
+    Address(IpAddr),
+    /// A user of this machine, by user id.
+    User(u32),
+    /// An authenticated client.
+    Principal(Principal),
+}
+
+impl Peer {
+    /// The peer of a request of `principal` from `address`.
+    pub fn new(principal: &Principal, address: Option<IpAddr>) -> Self {
+        match address {
+            _ if !principal.is_anonymous() => Self::Principal(principal.clone()),
+            Some(address) => Self::Address(address),
+            None => Self::Local,
+        }
+    }
+
+    /// The peer's bytes, which differ for each peer and are equal in every process.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Local => vec![0],
+            Self::Address(IpAddr::V4(address)) => [&[1][..], &address.octets()].concat(),
+            Self::Address(IpAddr::V6(address)) => [&[2][..], &address.octets()].concat(),
+            Self::User(user) => [&[3][..], &user.to_be_bytes()].concat(),
+            Self::Principal(principal) => [&[4][..], &principal.to_bytes()].concat(),
+        }
+    }
+
+    /// Replaces `Local` by the user of a process that is connected by a Unix socket, which has no
+    /// address.
+    #[must_use]
+    pub fn or_user(self, user: Option<u32>) -> Self {
+        match (self, user) {
+            (Self::Local, Some(user)) => Self::User(user),
+            (peer, _) => peer,
+        }
+    }
+}
+
+/// The text for operators.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("local"),
+            Self::Address(address) => address.fmt(f),
+            Self::User(user) => write!(f, "user {user}"),
+            Self::Principal(principal) => f.write_str(&principal.id().unwrap_or_default()),
+        }
+    }
+}
+
+/// The path of the default endpoint.
+pub const DEFAULT_PATH: &str = "/mcp";
+
+/// The endpoint of a request, which decides what the client sees of the servers. Only the gateway
+/// knows the configured endpoints and their contents. An endpoint that is no longer configured
+/// shows nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// Shows everything. For Fanlight itself and for operators, never for a client.
+    Everything,
+    /// The endpoint of clients that name none.
+    Default,
+    /// Another endpoint, by its path.
+    At(Arc<str>),
+}
+
+impl Endpoint {
+    /// The endpoint at this path.
+    pub fn from_path(path: impl Into<Arc<str>>) -> Self {
+        let path = path.into();
+        match &*path {
+            DEFAULT_PATH => Self::Default,
+            _ => Self::At(path),
+        }
+    }
+
+    /// The endpoint's path, unless it is the default endpoint.
+    pub fn path(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::At(path) => Some(path),
+            Self::Everything | Self::Default => None,
+        }
+    }
+
+    /// The endpoint's path, also if it is the default endpoint.
+    pub fn full_path(&self) -> &str {
+        self.path().map_or(DEFAULT_PATH, |path| path)
+    }
+}
+
+/// A principal at an endpoint, which owns handles. Sessions, cursors, tasks, suspended calls and
+/// handed-out URIs belong to one holder, and do not exist for any other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    principal: Principal,
+    endpoint: Endpoint,
+}
+
+impl Holder {
+    /// `principal` at `endpoint`.
+    pub const fn new(principal: Principal, endpoint: Endpoint) -> Self {
+        Self {
+            principal,
+            endpoint,
+        }
+    }
+
+    /// The principal.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The endpoint.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The holder's bytes, which differ for each holder and are equal in every process. Seals for a
+    /// client are bound to them.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let principal = self.principal.to_bytes();
+        let length = (principal.len() as u64).to_be_bytes();
+        match &self.endpoint {
+            Endpoint::Everything => [&[0][..], &length, &principal].concat(),
+            Endpoint::Default => [&[1][..], &length, &principal].concat(),
+            Endpoint::At(path) => [&[2][..], &length, &principal, path.as_bytes()].concat(),
+        }
+    }
+}
+
+/// A principal that sees everything.
+impl From<Principal> for Holder {
+    fn from(principal: Principal) -> Self {
+        Self::new(principal, Endpoint::Everything)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,5 +435,58 @@ mod tests {
             ),
             (Some(one), None)
         );
+    }
+
+    #[test]
+    fn peer_is_the_principal_or_else_the_address() {
+        let address = Some([10, 0, 0, 1].into());
+        let ann = Principal::new("issuer", "ann");
+        assert_eq!(
+            Peer::new(&ann, address).or_user(Some(1)),
+            Peer::Principal(ann)
+        );
+        assert_eq!(
+            Peer::new(&Principal::anonymous(), address).or_user(Some(1)),
+            Peer::Address([10, 0, 0, 1].into())
+        );
+        assert_eq!(
+            Peer::new(&Principal::anonymous(), None).or_user(Some(1)),
+            Peer::User(1)
+        );
+        assert_eq!(Peer::new(&Principal::anonymous(), None), Peer::Local);
+    }
+
+    #[test]
+    fn holder_bytes_differ_as_holders_do() {
+        let principals = [
+            Principal::anonymous(),
+            Principal::operator(),
+            Principal::new("a", "b/mcp"),
+        ];
+        let endpoints = [
+            Endpoint::Everything,
+            Endpoint::Default,
+            Endpoint::from_path("/mcp/readers"),
+            Endpoint::from_path(""),
+        ];
+        let all: Vec<_> = principals
+            .iter()
+            .flat_map(|principal| {
+                endpoints
+                    .iter()
+                    .map(|endpoint| Holder::new(principal.clone(), endpoint.clone()))
+            })
+            .chain([Holder::new(Principal::new("a", "b"), Endpoint::Default)])
+            .collect();
+        for (one, other) in all
+            .iter()
+            .flat_map(|one| all.iter().map(move |other| (one, other)))
+        {
+            assert_eq!(
+                one.to_bytes() == other.to_bytes(),
+                one == other,
+                "{one:?} {other:?}"
+            );
+        }
     }
 }

@@ -2,17 +2,16 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use fanlight_protocol::digest::sha256;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Notification, Response};
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::call::{Call, CallContext};
-use crate::caller::SessionKey;
-use crate::canary::CanaryRule;
+use crate::caller::{Caller, SessionKey};
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
-use crate::process::{ProcessOutput, RunningProcess};
 
 /// The future of a server's answer. Dropping it cancels the request at the server.
 pub type Pending<'a, T> = BoxFuture<'a, Result<T, BackendError>>;
@@ -264,5 +263,203 @@ impl BackendState {
             Self::Down { .. } => 3,
             Self::Failed { .. } => 4,
         }
+    }
+}
+
+/// The most pages of one list.
+pub const LIST_PAGES: usize = 1000;
+
+/// The most entries of one list.
+pub const LIST_ENTRIES: usize = 100_000;
+
+/// The most bytes of one list.
+pub const LIST_BYTES: usize = 64 << 20;
+
+/// How long changes of a list are collected, so that a burst is read and announced once.
+pub const LIST_SETTLE: Duration = Duration::from_millis(100);
+
+/// The last lines that a server's processes have written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessOutput {
+    /// The lines, oldest first.
+    pub lines: Vec<ProcessLine>,
+    /// The number of earlier lines that are no longer kept.
+    pub dropped: u64,
+    /// The time when the log began; `None` if there is none. Another time means another log, of a
+    /// server that was restarted.
+    pub began: Option<SystemTime>,
+    /// The running processes, oldest first.
+    pub running: Vec<RunningProcess>,
+}
+
+/// A running process of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningProcess {
+    /// The number in the log.
+    pub process: u64,
+    /// The process id. On Linux, the id of the guard that started the process and ends with it.
+    pub id: Option<u32>,
+    /// The owner: Fanlight, a principal or a kind of clients.
+    pub owner: String,
+    /// When it was started.
+    pub since: SystemTime,
+}
+
+/// One line that a process has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessLine {
+    /// The time when the line was read.
+    pub at: SystemTime,
+    /// The process that wrote it. A server's processes are counted from 1.
+    pub process: u64,
+    /// The stream that it was written to.
+    pub stream: ProcessStream,
+    /// The line, with invisible characters escaped; long lines are cut.
+    pub text: Arc<str>,
+}
+
+fanlight_protocol::named! {
+    /// A stream that a process writes to.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProcessStream {
+        /// Standard error.
+        Stderr = "stderr",
+        /// Standard output, for a line that was not a message.
+        Stdout = "stdout",
+    }
+}
+
+/// Selects the clients of a server that its canary serves.
+///
+/// A principal stays at one version, and so does a session of a client without authentication. The
+/// decision depends on names alone, so it is the same in every process and after every restart. A
+/// greater share includes all clients of a smaller one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CanaryRule {
+    /// The server whose clients are selected.
+    pub server: Box<str>,
+    /// The share of clients that the canary serves, from 0 to 1.
+    pub share: f64,
+}
+
+impl CanaryRule {
+    /// Whether the canary serves this caller. It never serves Fanlight itself or operators.
+    #[must_use]
+    pub fn takes(&self, caller: &Caller) -> bool {
+        let principal = caller.principal();
+        let is_client = principal.is_named() || principal.is_anonymous();
+        if !is_client || self.share <= 0.0 {
+            return false;
+        }
+        let session = caller
+            .session_opened_as()
+            .filter(|_| principal.is_anonymous());
+        let place = match session {
+            // The number is the same in every replica that continues the session.
+            Some(opened_as) => self.place(&opened_as.to_be_bytes()),
+            None => self.place(&principal.to_bytes()),
+        };
+        place < self.share
+    }
+
+    /// A number from 0 up to 1, spread evenly over all keys.
+    fn place(&self, key: &[u8]) -> f64 {
+        // No server name contains the byte between the two.
+        let digest = sha256([self.server.as_bytes(), &[0xff], key]);
+        let first: Option<[u8; 4]> = digest.first_chunk().copied();
+        first.map_or(1.0, |first| {
+            f64::from(u32::from_be_bytes(first)) / (f64::from(u32::MAX) + 1.0)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caller::SessionKey;
+    use crate::identity::Principal;
+
+    fn rule(share: f64) -> CanaryRule {
+        CanaryRule {
+            server: "billing".into(),
+            share,
+        }
+    }
+
+    fn caller(number: u32) -> Caller {
+        Caller::request_of(Principal::new("issuer", &format!("user-{number}")))
+    }
+
+    fn taken(rule: &CanaryRule) -> Vec<u32> {
+        (0..2000)
+            .filter(|number| rule.takes(&caller(*number)))
+            .collect()
+    }
+
+    #[test]
+    fn share_of_principals_is_taken_and_grows_without_losing_any() {
+        let of = |share| taken(&rule(share));
+        assert!(of(0.0).is_empty());
+        assert_eq!(of(1.0).len(), 2000);
+        let (some, half) = (of(0.1), of(0.5));
+        assert!((150..250).contains(&some.len()), "{}", some.len());
+        assert!((900..1100).contains(&half.len()), "{}", half.len());
+        assert!(some.iter().all(|number| half.contains(number)));
+    }
+
+    /// Other replicas and later releases must decide alike.
+    #[test]
+    fn decision_is_the_same_in_every_process() {
+        assert_eq!(
+            taken(&rule(0.005)),
+            [
+                138, 347, 420, 561, 661, 784, 953, 1334, 1412, 1492, 1859, 1907
+            ]
+        );
+        let other = CanaryRule {
+            server: "search".into(),
+            ..rule(0.5)
+        };
+        assert_ne!(
+            taken(&other),
+            taken(&rule(0.5)),
+            "not the same users everywhere"
+        );
+    }
+
+    #[test]
+    fn sessions_without_authentication_are_spread() {
+        let sessions = |principal: Principal| {
+            let of = |key| Caller::session_of(principal.clone(), SessionKey(key));
+            (0..1000).filter(|key| rule(0.5).takes(&of(*key))).count()
+        };
+        assert!((400..600).contains(&sessions(Principal::anonymous())));
+        assert!([0, 1000].contains(&sessions(Principal::new("issuer", "ann"))));
+    }
+
+    #[test]
+    fn session_that_another_process_continues_stays_at_its_version() {
+        let rule = rule(0.5);
+        let opened = |number| Caller::session_of(Principal::anonymous(), SessionKey(number));
+        let continued = |number| {
+            Caller::continued_session_of(
+                Principal::anonymous(),
+                SessionKey(1_000_000 - number),
+                number,
+            )
+        };
+        assert!(
+            (0..1000).all(|number| rule.takes(&opened(number)) == rule.takes(&continued(number)))
+        );
+    }
+
+    #[test]
+    fn fanlight_itself_and_operators_stay_at_the_server() {
+        let all = rule(1.0);
+        assert!(
+            !all.takes(&Caller::gateway())
+                && !all.takes(&Caller::request_of(Principal::operator()))
+        );
+        assert!(all.takes(&Caller::request_of(Principal::anonymous())));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use fanlight_protocol::seal::{KeyError, Keys, Seal, Tag};
 
-use crate::endpoint::Holder;
+use crate::caller::Holder;
 
 /// Sealed into every handle, so that a change of the format invalidates old ones.
 const PURPOSE: &[u8] = b"handle 1";

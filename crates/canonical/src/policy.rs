@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use fanlight_protocol::Json;
+use fanlight_protocol::{Json, Method};
 
-use crate::approval::ApprovedBy;
 use crate::call::CallContext;
+use crate::listen::Interest;
 
 /// The operator's policy. It is immutable; a changed configuration makes a new one.
 ///
@@ -302,4 +302,117 @@ pub trait DefinitionGuard: fmt::Debug + Send + Sync {
 
     /// Whether clients may see a server's instructions.
     fn admits_instructions(&self, server: &str, instructions: &Json) -> bool;
+}
+
+/// A rule that requires approval of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApprovalRule {
+    /// The person who has to approve.
+    pub by: ApprovedBy,
+    /// Identifies the rule. An approval under another rule does not count.
+    pub number: u64,
+}
+
+/// The person who has to approve a call. If several rules apply, the greatest of these counts,
+/// which is the strictest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ApprovedBy {
+    /// The caller, who is asked by their own client. If the client cannot ask, an operator decides.
+    Caller,
+    /// An operator with the approver role.
+    Approver,
+    /// An approver who is certainly not the caller.
+    Other,
+}
+
+/// A tool, prompt or resource of a server, as rules name it. Clients' names may depend on other
+/// servers; this name does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item<'a> {
+    /// The server's name in the configuration.
+    pub server: &'a str,
+    /// The server's own name for it.
+    pub name: Cow<'a, str>,
+}
+
+/// A request in canonical form, before the core has resolved it.
+#[derive(Clone, Debug)]
+pub struct Unresolved {
+    /// The method.
+    pub method: Method,
+    /// `params` with the client's bytes.
+    pub params: Option<Json>,
+    /// The properties of the client that the core and the edges need.
+    pub context: Arc<CallContext>,
+}
+
+/// How much of an operation has to be known for the decision whether it may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Everything that is known without asking a server.
+    Known,
+    /// The called tool as well, for which lists are read if necessary.
+    Tool,
+}
+
+/// The input of a decision whether a request, notification or listening may run, together with the
+/// client's identity.
+pub trait Decidable: fmt::Debug + Send + Sync {
+    /// The method of the request or notification. For listening, `subscriptions/listen` in every
+    /// era.
+    fn method(&self) -> &Method;
+
+    /// The called tool's definition, as clients see it in lists. `None` if no list has the tool, or
+    /// [`Detail::Tool`] was not requested. While the list is unchanged, each call returns the same
+    /// `Arc`.
+    fn definition(&self) -> Option<&Arc<Json>> {
+        None
+    }
+
+    /// The tool that the server gets. `None` if no list has it, so that only its server knows it,
+    /// or if [`Detail::Tool`] was not requested.
+    fn tool(&self) -> Option<Item<'_>> {
+        None
+    }
+
+    /// Whether the client called the tool through a tool of Fanlight, whose definition it followed.
+    fn is_indirect(&self) -> bool {
+        false
+    }
+
+    /// Whether Fanlight answers the tool call itself, so that no tool of a server is concerned.
+    fn is_own(&self) -> bool {
+        false
+    }
+
+    /// The server that gets a tool call, even if no list has the tool; `None` if it is unknown.
+    fn server(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether the request is certain to be refused, by the policy or because it names nothing.
+    fn is_refused(&self) -> bool {
+        false
+    }
+
+    /// The policy's verdict; `None` without a policy, or if no item of a server is concerned.
+    fn verdict(&self) -> Option<&Verdict> {
+        None
+    }
+
+    /// The client's name of the subject: a name, a URI or the id of a task. `None` without a
+    /// subject.
+    fn shown_name(&self) -> Option<Cow<'_, str>> {
+        None
+    }
+
+    /// The context of the request, and its parameters; `None` without a context.
+    fn request(&self) -> Option<(&CallContext, Option<&Json>)> {
+        None
+    }
+
+    /// The interest of a listener; `None` if this is not a request to listen.
+    fn interest(&self) -> Option<&Interest> {
+        None
+    }
 }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_protocol::Json;
+use fanlight_protocol::digest::sha256_of_parts;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -104,18 +104,13 @@ impl ServerSession {
 /// The place of a server: its name, and a digest of how to reach it. So no server gets another
 /// one's session id.
 pub fn place_of<'a>(name: &str, reached_by: impl IntoIterator<Item = &'a str>) -> Arc<str> {
-    let mut digest = Context::new(&SHA256);
-    for part in reached_by {
-        digest.update(&part.len().to_be_bytes());
-        digest.update(part.as_bytes());
-    }
-    let mut place = format!("{name}\n");
+    let digest = sha256_of_parts(reached_by);
     digest
-        .finish()
-        .as_ref()
         .iter()
-        .for_each(|byte| place.push_str(&format!("{byte:02x}")));
-    place.into()
+        .fold(format!("{name}\n"), |place, byte| {
+            format!("{place}{byte:02x}")
+        })
+        .into()
 }
 
 impl ServerSessions {

@@ -19,7 +19,6 @@
 
 #![cfg(target_os = "linux")]
 
-mod descendants;
 mod guard;
 mod order;
 mod sandbox;

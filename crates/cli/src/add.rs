@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use fanlight_config::client_files::{self, Client, EditError, Entry, Item};
+use fanlight_config::client_files::{self, Client, EditError, Entry, to_yaml};
 use fanlight_config::document::Syntax;
 use fanlight_config::parse;
+use serde_json::{Value, json};
 
 use crate::cli::{AddArgs, CommonArgs};
 use crate::configuration;
-use crate::failure::{Failure, Unusable};
+use crate::configuration::variable;
+use crate::failure::Failure;
 use crate::out::say;
 use crate::replace::{self, NewFile};
 
@@ -23,12 +25,11 @@ pub fn add(args: &AddArgs, common: &CommonArgs) -> Result<(), Failure> {
     let value = value(args)?;
     let changed = changed(&path, &text, &args.name, value)
         .map_err(|reason| Failure::other(format!("{shown}: {reason}")))?;
-    let env = |name: &str| std::env::var(name).ok();
-    let errors = parse(&changed, &path, &env)
+    let errors = parse(&changed, &path, &variable)
         .err()
         .and_then(fanlight_config::ConfigErrors::without_missing_variables);
     if let Some(errors) = errors {
-        return Err(configuration::failure(&Unusable::Errors(errors)));
+        return Err(errors.into());
     }
     replace::replace(&target, &changed, NewFile::OfOwner).map_err(cannot)?;
     say!("added `{}` to {shown}; next: `fanlight check`", args.name);
@@ -36,38 +37,34 @@ pub fn add(args: &AddArgs, common: &CommonArgs) -> Result<(), Failure> {
 }
 
 /// The server's entry.
-fn value(args: &AddArgs) -> Result<Item, Failure> {
-    let pairs = |texts: &[String], sign: char| -> Result<Item, Failure> {
+fn value(args: &AddArgs) -> Result<Value, Failure> {
+    let pairs = |texts: &[String], sign: char| -> Result<Value, Failure> {
         let pair = |text: &String| match text.split_once(sign) {
-            Some((name, value)) => Ok((name.trim().to_owned(), Item::text(value.trim()))),
+            Some((name, value)) => Ok((name.trim().to_owned(), json!(value.trim()))),
             None => Err(Failure::usage(format!(
                 "write a name, `{sign}` and a value, not {text:?}"
             ))),
         };
-        texts
-            .iter()
-            .map(pair)
-            .collect::<Result<_, _>>()
-            .map(Item::Map)
+        texts.iter().map(pair).collect()
     };
-    let mut members = Vec::new();
+    let mut entry = json!({});
     if let Some(url) = &args.url {
-        members.push(("url", Item::text(url)));
+        entry["url"] = json!(url);
     }
     if let Some((program, rest)) = args.command.split_first() {
-        members.push(("command", Item::text(program)));
-        members.push(("args", Item::texts(rest.iter().map(String::as_str))));
+        entry["command"] = json!(program);
+        entry["args"] = json!(rest);
     }
     for (key, texts, sign) in [("headers", &args.header, ':'), ("env", &args.env, '=')] {
         if !texts.is_empty() {
-            members.push((key, pairs(texts, sign)?));
+            entry[key] = pairs(texts, sign)?;
         }
     }
-    Ok(Item::map(members))
+    Ok(entry)
 }
 
 /// The configuration's text with the server.
-fn changed(path: &Path, text: &str, name: &str, value: Item) -> Result<String, String> {
+fn changed(path: &Path, text: &str, name: &str, value: Value) -> Result<String, String> {
     let is_json = path.extension().is_some_and(|end| end == "json");
     let empty = if is_json { "{}\n" } else { "mcpServers: {}\n" };
     let text = if text.trim().is_empty() { empty } else { text };
@@ -83,7 +80,7 @@ fn changed(path: &Path, text: &str, name: &str, value: Item) -> Result<String, S
     let why = |error: EditError| match error {
         EditError::Malformed(line, message) => format!("line {line}: {message}"),
         EditError::ByHand => {
-            let entry = Item::map([(name, value.clone())]).to_yaml("  ");
+            let entry = to_yaml(&json!({ name: value }), "  ");
             format!("this file is changed by hand; add:\n{entry}")
         }
     };
@@ -103,9 +100,9 @@ mod tests {
     #[test]
     fn server_is_added_and_everything_else_stays() {
         let value = || {
-            Item::map([
-                ("command", Item::text("npx")),
-                ("args", Item::texts(["-y", "p"])),
+            Value::from_iter([
+                ("command", json!("npx")),
+                ("args", Value::from_iter(["-y", "p"])),
             ])
         };
         let add = |path: &str, text: &str| changed(Path::new(path), text, "new", value());

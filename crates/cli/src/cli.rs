@@ -5,26 +5,21 @@
     reason = "clap shows the documentation of these types to users; names and fields say the rest"
 )]
 
-mod audit;
 mod groups;
 mod policy;
-mod replay;
 mod trace_filters;
-mod witness;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fanlight_canonical::comparison::Severity;
 use fanlight_config::ListenAddress;
 
-pub use audit::{AuditCommand, AuditFilterArgs, AuditQueryArgs};
+use crate::failure;
 pub use groups::{GROUPS, command};
 pub use policy::{ExplainArgs, PolicyCommand};
-pub use replay::{FailOn, ReplayArgs};
 pub use trace_filters::TraceFilters;
-pub use witness::WitnessArgs;
-
-use crate::failure;
 
 /// The default name of the gateway's entry in a client's file.
 pub const NAME: &str = "fanlight";
@@ -921,4 +916,167 @@ pub enum LogFormat {
     Auto,
     Text,
     Json,
+}
+
+#[derive(Debug, Args)]
+pub struct WitnessArgs {
+    /// The URL of a running gateway, which gets the key or access token in FANLIGHT_TOKEN
+    #[arg(long, value_name = "URL", requires = "upstream")]
+    pub url: Option<String>,
+    /// The port of this machine at which that gateway expects its server, at the path /mcp
+    #[arg(long, value_name = "PORT", requires = "url")]
+    pub upstream: Option<u16>,
+    /// The time to wait until a gateway is ready
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = trace_filters::duration)]
+    pub ready: Duration,
+    /// Write a badge with the result, as SVG, to this file
+    #[arg(long, value_name = "FILE")]
+    pub badge: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The command that starts the gateway. {url}, {url2}, {command} and {command2} stand for the
+    /// servers behind it, {config} for an mcp.json with them, {port} for the port to listen on.
+    /// Without {port}, the gateway speaks over its standard input and output
+    #[arg(
+        last = true,
+        value_name = "COMMAND",
+        required_unless_present = "url",
+        conflicts_with = "url"
+    )]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The recording
+    pub file: PathBuf,
+    /// The recorded server whose messages to replay [default: the one called like --server, else
+    /// the only one, else what clients of the gateway sent]
+    #[arg(long, value_name = "NAME")]
+    pub from: Option<String>,
+    /// The server of the configuration to test
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "command"])]
+    pub server: Option<String>,
+    /// The URL of the server to test, which gets the key or access token in FANLIGHT_TOKEN
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    pub url: Option<String>,
+    /// A header to send to that URL, such as 'X-Tenant: a'
+    #[arg(long, value_name = "HEADER", requires = "url")]
+    pub header: Vec<String>,
+    /// Compare only the definitions, and call nothing
+    #[arg(long, conflicts_with = "all")]
+    pub definitions: bool,
+    /// Send also the requests that may change something, once each
+    #[arg(long)]
+    pub all: bool,
+    /// A place that is not compared, as a JSON Pointer; `TOOL:` in front limits it to a tool, `*`
+    /// stands for the items of a list
+    #[arg(long, value_name = "POINTER")]
+    pub ignore: Vec<String>,
+    /// The least severity that makes the exit status 1
+    #[arg(long, value_enum, default_value_t)]
+    pub fail_on: FailOn,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write the report in JUnit's XML to this file
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// The command that starts the server to test, such as `-- node server.js`
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    Breaking,
+    #[default]
+    Look,
+    Value,
+}
+
+impl FailOn {
+    /// The severity.
+    pub fn severity(self) -> Severity {
+        match self {
+            Self::Breaking => Severity::Breaking,
+            Self::Look => Severity::Look,
+            Self::Value => Severity::Value,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AuditCommand {
+    /// Show who called what, newest first
+    Query(AuditQueryArgs),
+    /// Show how often each client used each tool, by day, principal and the name that the client
+    /// declares
+    Usage(AuditUsageArgs),
+    /// Verify that the audit log is unchanged; otherwise exit status 1 and the first changed line
+    Verify {
+        /// Checkpoints stored elsewhere, in addition to those beside the audit log
+        #[arg(long, value_name = "FILE")]
+        checkpoint: Vec<PathBuf>,
+        /// The public key of the checkpoints, as `fanlight audit key` printed it [default: the key
+        /// beside the audit log]
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the public key of the checkpoints; store it elsewhere
+    Key,
+}
+
+#[derive(Debug, Args)]
+pub struct AuditFilterArgs {
+    /// Part of the client's principal or name
+    #[arg(long)]
+    pub principal: Option<String>,
+    /// The tool, prompt or resource, as server/name or just the server's own name for it; * matches
+    /// any characters
+    #[arg(long, value_name = "PATTERN")]
+    pub tool: Option<String>,
+    /// The server
+    #[arg(long)]
+    pub server: Option<String>,
+    /// Start: a time ago such as 24h or 7d, or a UTC day or time such as 2027-01-31 or
+    /// 2027-01-31T08:00:00Z
+    #[arg(long, value_name = "WHEN")]
+    pub since: Option<String>,
+    /// End, in the same forms
+    #[arg(long, value_name = "WHEN")]
+    pub until: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct AuditQueryArgs {
+    #[command(flatten)]
+    pub filter: AuditFilterArgs,
+    /// The method, such as tools/call; or an event of users' grants: signIn, keyDeposit, signOut,
+    /// grantEnd
+    #[arg(long, value_name = "METHOD")]
+    pub action: Option<String>,
+    /// The outcome: ok, tool_error, error, refused, cancelled, not_run, decided; for approvals
+    /// asked, approved, refused
+    #[arg(long)]
+    pub outcome: Option<String>,
+    /// A task's id: the call that started the task, and later requests about it
+    #[arg(long, value_name = "ID")]
+    pub task: Option<String>,
+    /// How many lines to print at most
+    #[arg(long, default_value_t = 50)]
+    pub limit: u16,
+}
+
+#[derive(Debug, Args)]
+pub struct AuditUsageArgs {
+    #[command(flatten)]
+    pub filter: AuditFilterArgs,
 }

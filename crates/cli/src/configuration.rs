@@ -8,15 +8,9 @@ use tracing::{info, warn};
 use url::Url;
 
 use crate::cli::CommonArgs;
-use crate::consent;
-use crate::demo;
 use crate::failure::{Failure, Unusable};
-use crate::inputs;
 use crate::list_state::user_state_folder;
-use crate::out;
-use crate::pins;
-use crate::policy;
-use crate::secrets;
+use crate::{consent, demo, inputs, pins, policy, secrets};
 
 /// The default names of the configuration in the current folder: the first existing file is used.
 /// The last two are files of clients, which only list servers.
@@ -36,7 +30,7 @@ pub fn load(args: &CommonArgs, acts: bool) -> Result<Loaded, Failure> {
     };
     let has_consent = if acts && !args.may_act() {
         let found = read(&paths, &inputs::ask, &not_asked_for);
-        consent::ask(&found.map_err(|unusable| failure(&unusable))?)?
+        consent::ask(&found?)?
     } else {
         true
     };
@@ -45,7 +39,7 @@ pub fn load(args: &CommonArgs, acts: bool) -> Result<Loaded, Failure> {
     } else {
         &not_asked_for
     };
-    let loaded = read(&paths, &inputs::ask, secret).map_err(|unusable| failure(&unusable))?;
+    let loaded = read(&paths, &inputs::ask, secret)?;
     if args.config.is_empty() {
         info!(
             "no --config: using {} of this folder",
@@ -74,16 +68,6 @@ pub fn paths(args: &CommonArgs) -> Option<Vec<PathBuf>> {
     found.map(|path| vec![path])
 }
 
-/// A command's failure because of its configuration.
-pub fn failure(unusable: &Unusable) -> Failure {
-    match unusable {
-        Unusable::Errors(errors) => {
-            Failure::usage(errors.render(out::has_colours(&std::io::stderr())))
-        }
-        Unusable::Other(message) => Failure::usage(message.clone()),
-    }
-}
-
 /// Reads the configuration in these files again, without asking for input values.
 pub fn read_again(paths: &[PathBuf]) -> Result<Loaded, Unusable> {
     read(paths, &inputs::remembered_answer, &secrets::get)
@@ -102,6 +86,11 @@ fn not_asked_for(_: &SecretReference) -> Result<String, String> {
     )
 }
 
+/// The value of an environment variable.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// Reads the configuration in these files. The environment and the answers of `ask` complete it.
 fn read(
     paths: &[PathBuf],
@@ -110,7 +99,7 @@ fn read(
 ) -> Result<Loaded, Unusable> {
     secrets::begin_reading();
     let environment = Environment {
-        variable: &|name| std::env::var(name).ok(),
+        variable: &variable,
         ask,
         secret,
     };

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use fanlight_config::ConfigErrors;
 use fanlight_replicas::ReplicaError;
 
+use crate::out;
+
 /// The meaning of exit statuses, as shown by `--help`.
 pub const STATUSES: &str = "\
 Exit status:
@@ -29,39 +31,34 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The command line or the configuration is wrong: exit status 2.
-    pub fn usage(message: impl Display) -> Self {
+    fn new(status: u8, message: impl Display) -> Self {
         Self {
             message: message.to_string(),
-            status: 2,
+            status,
             not_found: false,
         }
+    }
+
+    /// The command line or the configuration is wrong: exit status 2.
+    pub fn usage(message: impl Display) -> Self {
+        Self::new(2, message)
     }
 
     /// Something outside failed, or a check found a problem: exit status 1.
     pub fn other(message: impl Display) -> Self {
-        Self {
-            message: message.to_string(),
-            status: 1,
-            not_found: false,
-        }
+        Self::new(1, message)
     }
 
     /// A server needs its user to sign in, and nothing else is wrong: exit status 3.
     pub fn needs_user(message: impl Display) -> Self {
-        Self {
-            message: message.to_string(),
-            status: 3,
-            not_found: false,
-        }
+        Self::new(3, message)
     }
 
     /// The requested thing does not exist: exit status 1.
     pub fn not_found(message: impl Display) -> Self {
         Self {
-            message: message.to_string(),
-            status: 1,
             not_found: true,
+            ..Self::new(1, message)
         }
     }
 
@@ -72,21 +69,13 @@ impl Failure {
 
     /// A signal ended the command.
     pub fn ended_by_signal() -> Self {
-        Self {
-            message: "interrupted".into(),
-            status: 130,
-            not_found: false,
-        }
+        Self::new(130, "interrupted")
     }
 
     /// A second signal stopped the process immediately: exit status 130, the convention of shells
     /// for SIGINT.
     pub fn interrupted() -> Self {
-        Self {
-            message: "stopped immediately; child servers were killed".into(),
-            status: 130,
-            not_found: false,
-        }
+        Self::new(130, "stopped immediately; child servers were killed")
     }
 
     /// The exit status for the shell.
@@ -103,11 +92,45 @@ pub enum Unusable {
     Other(String),
 }
 
+impl From<ConfigErrors> for Failure {
+    fn from(errors: ConfigErrors) -> Self {
+        Self::usage(errors.render(out::has_colours(&std::io::stderr())))
+    }
+}
+
+impl From<Unusable> for Failure {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Errors(errors) => errors.into(),
+            Unusable::Other(message) => Self::usage(message),
+        }
+    }
+}
+
 impl From<ReplicaError> for Failure {
     fn from(error: ReplicaError) -> Self {
         match error {
             ReplicaError::Configuration(message) => Self::usage(message),
             ReplicaError::Other(message) => Self::other(message),
         }
+    }
+}
+
+/// Runs `command` until it ends or SIGINT arrives. If the command itself waits for SIGINT, it ends
+/// in its own way.
+pub async fn interruptible<T>(
+    command: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let interrupted = async {
+        // Without a signal handler, SIGINT ends the process by default.
+        match tokio::signal::ctrl_c().await {
+            Ok(()) => (),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        result = command => result,
+        () = interrupted => Err(Failure::ended_by_signal()),
     }
 }

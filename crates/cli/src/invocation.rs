@@ -1,9 +1,9 @@
 //! How this process was started, for suggested commands and entries.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use fanlight_config::ListenAddress;
+use fanlight_config::client_files::for_shell;
 
 use crate::cli::CommonArgs;
 use crate::configuration;
@@ -78,19 +78,10 @@ impl Invocation {
     fn line(&self, words: &str, options: Vec<String>) -> String {
         let options = options
             .iter()
-            .map(|option| format!(" {}", quoted(option)))
+            .map(|option| format!(" {}", for_shell(option)))
             .collect::<String>();
-        format!("{} {words}{options}", quoted(&self.program))
+        format!("{} {words}{options}", for_shell(&self.program))
     }
-}
-
-/// A word of a command line, quoted for the shell if necessary.
-pub(crate) fn quoted(word: &str) -> Cow<'_, str> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,[]".contains(&byte);
-    if !word.is_empty() && word.bytes().all(is_plain) {
-        return Cow::Borrowed(word);
-    }
-    Cow::Owned(format!("'{}'", word.replace('\'', r"'\''")))
 }
 
 #[cfg(test)]

@@ -11,9 +11,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::CheckArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, interruptible};
 use crate::inspect::{SignIn, sign_in_at};
-use crate::interruption::interruptible;
 use crate::judge::{EraReport, Finding, Patience, Report, Severity, Step, judge, page};
 use crate::login::Browser;
 use crate::observe::style::Style;

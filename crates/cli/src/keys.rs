@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::cli::{CommonArgs, KeyFileArgs, KeysCommand, NewKeyArgs};
 use crate::configuration;
-use crate::failure::{Failure, Unusable};
+use crate::failure::Failure;
 use crate::observe::columns::render_rows;
 use crate::out::{self, complain, counted, say};
 use crate::replace::{self, NewFile};
@@ -89,8 +89,7 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
                 "{shown} is not a YAML list with `-`, so add this by hand:\n{entry}"
             ))
         };
-        let text = with_key(text, &key)
-            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        let text = with_key(text, &key)?;
         text.ok_or_else(by_hand)
     })?;
     print(&format!(
@@ -101,9 +100,7 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
 }
 
 fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
-    let keys = load_keys(&file.path)
-        .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?
-        .keys;
+    let keys = load_keys(&file.path)?.keys;
     let now = SystemTime::now();
     if as_json {
         let keys: Vec<_> = keys.iter().map(|key| entry_json(key, now)).collect();
@@ -166,8 +163,7 @@ fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Re
     };
     let mut count = 0;
     file.change(|text| {
-        let (text, gone) = without_keys(text, &is_gone)
-            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        let (text, gone) = without_keys(text, &is_gone)?;
         count = gone;
         if gone == 0 {
             let which = if digest.is_some() {
@@ -213,10 +209,8 @@ impl KeyFile {
         if let Some(path) = &args.file {
             return Ok(Self { path: path.clone() });
         }
-        let env = |name: &str| std::env::var(name).ok();
         let paths = configuration::paths(common).unwrap_or_default();
-        let found = key_file(&paths, &env)
-            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        let found = key_file(&paths, &configuration::variable)?;
         let path = found.ok_or_else(|| {
             let why =
                 if paths.is_empty() { "there is no configuration" } else { "the configuration has no `auth.keys`" };
@@ -245,8 +239,7 @@ impl KeyFile {
             .map_err(|error| cannot("lock the folder of", error))?;
         let before = replace::read(&path).map_err(|error| cannot("read", error))?;
         let text = change(before.as_deref().unwrap_or_default())?;
-        parse_keys(&text, &self.path)
-            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        parse_keys(&text, &self.path)?;
         replace::replace(&path, &text, NewFile::OfOwner).map_err(|error| cannot("write", error))?;
         Ok(())
     }

@@ -6,16 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use data_encoding::HEXLOWER;
 use fanlight_canonical::BackendState;
 use fanlight_config::{Config, NotifyOptions, Secret, origin_of, written_moment};
 use fanlight_fair::limit;
 use fanlight_gateway::Gateway;
 use fanlight_grants::fetch::{self, FetchError, JSON, Requests};
+use fanlight_protocol::digest::sha256_hex;
 use fanlight_protocol::epoch;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_record::{AuditLog, Notice};
@@ -162,8 +161,8 @@ async fn send(
 
 /// The headers with the id, the time and the signature of a body.
 fn signed(key: &hmac::Key, now: &str, body: &str) -> HeaderMap {
-    let id = digest(&SHA256, body.as_bytes());
-    let id = HEXLOWER.encode(id.as_ref().get(..16).unwrap_or_default());
+    let mut id = sha256_hex(body);
+    id.truncate(32);
     let signature = hmac::sign(key, format!("{id}.{now}.{body}").as_bytes());
     let signature = format!("v1,{}", STANDARD.encode(signature.as_ref()));
     let named = [

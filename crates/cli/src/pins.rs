@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_canonical::{DefinitionGuard, PolicyKind};
 use fanlight_config::{Config, PinMode};
 use fanlight_fair::LogLimit;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::pins::{Definition, INSTRUCTIONS, ItemKey, Lock, LockedKind, Pinned};
 use fanlight_protocol::Json;
+use fanlight_protocol::digest::{Sha256, sha256_of_parts};
 use fanlight_protocol::json::Unreadable;
 use fanlight_record::{AuditEvent, PinnedDefinition, Record};
 use parking_lot::Mutex;
@@ -51,7 +51,7 @@ pub struct Pins {
 }
 
 /// The digest of a definition's text, its kind and its name.
-type Fingerprint = [u8; 32];
+type Fingerprint = Sha256;
 
 /// The comparisons of one server's definitions: whether clients may see them. Digests alone, since
 /// the server decides how long its definitions are and how many there are. Definitions that are no
@@ -133,21 +133,8 @@ pub fn difference(
 /// item has another id.
 fn id_of(key: &ItemKey, offered: &Definition) -> String {
     let ItemKey { server, kind, name } = key;
-    let digest = fingerprint(&[server, kind.as_str(), name, offered.text().as_text()]);
+    let digest = sha256_of_parts([server, kind.as_str(), name, offered.text().as_text()]);
     data_encoding::HEXLOWER.encode(&digest)
-}
-
-/// The SHA-256 digest of texts with their lengths. The server chooses the texts, so no others may
-/// have the same one.
-fn fingerprint(texts: &[&str]) -> Fingerprint {
-    let mut context = Context::new(&SHA256);
-    for text in texts {
-        context.update(&text.len().to_be_bytes());
-        context.update(text.as_bytes());
-    }
-    let mut whole = Fingerprint::default();
-    whole.copy_from_slice(context.finish().as_ref());
-    whole
 }
 
 /// Writes the file with approved definitions as a whole. Anybody may read it, like the files beside
@@ -351,7 +338,7 @@ impl Pins {
         if !self.lock.has_server(server) {
             return true;
         }
-        let fingerprint = fingerprint(&[kind.as_str(), name, text.as_text()]);
+        let fingerprint = sha256_of_parts([kind.as_str(), name, text.as_text()]);
         let known = self
             .seen
             .lock()

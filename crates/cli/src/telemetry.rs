@@ -12,6 +12,7 @@ use fanlight_telemetry::{ContentSettings, FileSettings, RingLimits, Settings, Te
 use tracing::{info, warn};
 
 use crate::cli::TraceArgs;
+use crate::configuration::variable;
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::memory::budgets;
@@ -73,10 +74,6 @@ fn collector(config: &Config) -> Collector<'_> {
     Collector {
         endpoint: config.telemetry.endpoint.as_deref(),
     }
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
 }
 
 /// How long the last spans, metrics and lines of the audit log may take on shutdown.

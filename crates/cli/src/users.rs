@@ -969,7 +969,7 @@ fn with_event<T>(
 
 /// Decides who may sign in to which server.
 #[derive(Debug, Default)]
-pub(crate) struct PolicyOfSigningIn(ArcSwapOption<InForce>);
+struct PolicyOfSigningIn(ArcSwapOption<InForce>);
 
 #[derive(Debug)]
 struct InForce {
@@ -980,7 +980,7 @@ struct InForce {
 
 impl PolicyOfSigningIn {
     /// Puts policies in force; without any, everybody may sign in everywhere.
-    pub(crate) fn set(&self, policies: Option<Arc<Policies>>, config: &Config) {
+    fn set(&self, policies: Option<Arc<Policies>>, config: &Config) {
         let default = (DEFAULT_PATH.to_owned(), Endpoint::Default);
         let others = config
             .endpoints

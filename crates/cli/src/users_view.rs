@@ -1,10 +1,9 @@
 //! The operators' view of users' grants at servers.
 
-use aws_lc_rs::digest::{Context, SHA256};
-use data_encoding::HEXLOWER;
 use fanlight_admin::{GrantedConnection, GrantedConnections};
 use fanlight_canonical::identity::Principal;
 use fanlight_grants::{Grants, Owner, UserConnection, all_connections};
+use fanlight_protocol::digest::short_digest;
 use futures_util::future::BoxFuture;
 
 use crate::users::Users;
@@ -87,9 +86,6 @@ fn connection_view(owner: Owner, connection: UserConnection) -> (Owner, GrantedC
 
 /// A stable short id of a user and a server.
 fn id_of(owner: &Owner) -> String {
-    let mut context = Context::new(&SHA256);
-    context.update(&(owner.principal().len() as u64).to_be_bytes());
-    context.update(owner.principal());
-    context.update(owner.server().as_bytes());
-    HEXLOWER.encode(context.finish().as_ref().get(..8).unwrap_or_default())
+    let length = (owner.principal().len() as u64).to_be_bytes();
+    short_digest([&length, owner.principal(), owner.server().as_bytes()].concat())
 }

@@ -34,48 +34,41 @@ mod variables;
 
 use std::path::{Path, PathBuf};
 
-use files::First;
-use option::Options as _;
-use output::reference::sections;
-
 pub use crate::client_files::Input;
 pub use crate::document::Position;
 pub use crate::settings::{
     EraChoice, ListenAddress, Secret, SessionPolicy, Transport, ValkeyUrl, origin_of,
 };
+use files::First;
 pub use files::{
     ConfigFile, WrittenRight, key_file, load_admin, load_all, load_all_in, load_usable,
 };
 pub use keys::{Keys, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
 pub use model::Config;
 pub use model::audit::{ArgumentsChoice, AuditOptions};
-pub use model::auth::methods::{Key, KeyFile, Proxy};
 pub use model::auth::oauth::{Claims, Introspection, Issuer, UserSignIn};
-pub use model::auth::scopes::ScopeRules;
-pub use model::auth::{Auth, AuthChoice};
-pub use model::budgets::Budgets;
-pub use model::endpoint::{Endpoint, Lean};
-pub use model::hooks::{HookFailure, HookOptions, HookTime};
+pub use model::auth::{Auth, AuthChoice, Key, KeyFile, Proxy, ScopeRules};
+pub use model::endpoint::{Endpoint, Lean, Results};
+pub use model::hooks::{HookFailure, HookOptions, HookTime, NotifyOptions};
 pub use model::life::{LandlockOptions, SandboxOptions, StartChoice};
-pub use model::limits::{Limits, Timeouts};
+pub use model::limits::{Budgets, Limits, Timeouts};
 pub use model::listener::{ClientAuthChoice, Tls, scheme};
-pub use model::notify::NotifyOptions;
-pub use model::operators::access::AdminRoles;
-pub use model::operators::{Admin, ContentChoice, Telemetry, TrustChoice};
+pub use model::operators::{Admin, AdminRoles, ContentChoice, Telemetry, TrustChoice};
 pub use model::pins::{PinMode, PinOptions};
 pub use model::policy::{AllowedClients, PolicyDefault, PolicyOptions};
 pub use model::rates::{Frequency, RateDimension, RateMatch, RateRule, WithoutValkey};
 pub use model::replicas::ReplicaOptions;
-pub use model::results::Results;
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
-pub use model::secret::SealKey;
 pub use model::server::Server;
 pub use model::server_auth::{
     IdentityProvider, ResourceParameter, ServerAuth, ServerAuthKind, SubjectTokenType,
 };
 pub use model::tools::{Approval, ApproverChoice, EntryFilter};
+pub use model::values::SealKey;
 pub use model::versions::{OtherVersion, Share};
+use option::Options as _;
 pub use output::reference::reference;
+use output::reference::sections;
 pub use output::sample::sample;
 pub use output::schema::schema;
 pub use reference::SecretReference;

@@ -2,12 +2,13 @@
 //! which verifies the credentials.
 
 mod access;
-mod credentials;
 mod pages;
 mod sign_in;
 
-pub use access::{Authenticate, Authentication, Denial, Open};
-pub use credentials::{ConnectionFacts, Credentials, SocketPeer, resource_url};
+pub use access::{
+    Authenticate, Authentication, ConnectionFacts, Credentials, Denial, Open, SocketPeer,
+    resource_url,
+};
 pub use pages::{PageRequest, Pages, PendingPage, cookies, escaped_html};
 pub use sign_in::{
     Begun, CommonSessions, IdToken, Keeping, KeptSession, SignIn, SignInError, Signing,

@@ -7,7 +7,6 @@ use fanlight_auth::{
     Authenticator, IssuerSettings, NewKey, OAuthLimits, OAuthSettings, ProxySettings, Settings,
     UnknownKeys, UsedOnce, key_digest,
 };
-use fanlight_cli::configuration;
 use fanlight_cli::failure::{Failure, Unusable};
 use fanlight_cli::server_auth::{authorities, certificates};
 use fanlight_config::{Auth, Config, Issuer, Key, Proxy};
@@ -20,7 +19,7 @@ pub(crate) fn authenticator(
     config: &Config,
     replicas: Option<&Replicas>,
 ) -> Result<(Arc<Authenticator>, UnknownKeys), Failure> {
-    let settings = settings(config).map_err(|unusable| configuration::failure(&unusable))?;
+    let settings = settings(config)?;
     let used = replicas.map(|replicas| Arc::new(replicas.clone()) as Arc<dyn UsedOnce>);
     let (authenticator, unknown) = Authenticator::sharing(settings.as_ref(), used).asking();
     Ok((Arc::new(authenticator), unknown))

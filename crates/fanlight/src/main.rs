@@ -16,7 +16,6 @@ mod service_manager;
 mod short_lived;
 mod standard_io;
 mod wiring;
-mod workers;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,6 +35,7 @@ use fanlight_cli::{
     lean_command, log, manual, observe, pin_command, policy_command, witness,
 };
 use fanlight_telemetry::Telemetry;
+
 use short_lived::with_assembly;
 
 /// Returns memory to the system soon after a peak; the C library's allocator keeps it

@@ -8,12 +8,15 @@
 //! 4. Clients are served until the first signal or the end of the input, and then drained.
 //! 5. [`Life::end`] ends the servers, then the admin listener and telemetry.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use fanlight_admin::{LiveSettings, Subject, serve_admin};
 use fanlight_auth::{Authenticator, UnknownKeys};
+use fanlight_backend::worker;
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_cli::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
 use fanlight_cli::failure::{Failure, Unusable};
@@ -38,6 +41,7 @@ use fanlight_otlp::Guard;
 use fanlight_record::{AuditLog, AuditedAuthentication};
 use fanlight_replicas::{LinkCertificates, Linking, ReplicaTasks, Replicas, WITHIN};
 use fanlight_telemetry::Telemetry;
+use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -45,11 +49,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::assembly::Assembly;
-use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
+use crate::reload::{
+    self, Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open,
+};
 use crate::service_manager::{self, Sockets};
 use crate::wiring::frontend_settings;
-use crate::workers::Workers;
-use crate::{admin, auth, content, files, listening, protection, reload, standard_io};
+use crate::{admin, auth, content, files, listening, protection, standard_io};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(
@@ -697,7 +702,7 @@ impl Signals {
 
     /// Runs `work` until it ends or the second signal arrives. Dropping `work` then ends its child
     /// processes.
-    pub(super) async fn run_until_second(
+    async fn run_until_second(
         &self,
         work: impl Future<Output = Result<(), Failure>>,
     ) -> Result<(), Failure> {
@@ -705,5 +710,78 @@ impl Signals {
             .run_until_cancelled(work)
             .await
             .unwrap_or_else(|| Err(Failure::interrupted()))
+    }
+}
+
+/// The worker threads. Dropping this ends them and the tasks on them.
+pub(crate) struct Workers {
+    workers: Vec<Worker>,
+    end: CancellationToken,
+}
+
+struct Worker {
+    runtime: Handle,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Starts worker threads so that there are `count` in total with the calling thread; 0 means
+    /// one for each processor.
+    pub(crate) fn start(count: usize) -> Result<Self, Failure> {
+        let count = match count {
+            0 => thread::available_parallelism().map_or(1, NonZero::get),
+            count => count,
+        };
+        worker::enter(0, count);
+        let mut all = Self {
+            workers: Vec::new(),
+            end: CancellationToken::new(),
+        };
+        for number in 1..count {
+            let worker = Worker::start(number, count, all.end.clone()).map_err(|error| {
+                Failure::other(format!(
+                    "cannot start worker thread {number} of {count}: {error}"
+                ))
+            })?;
+            all.workers.push(worker);
+        }
+        Ok(all)
+    }
+
+    /// The runtimes of the worker threads.
+    fn runtimes(&self) -> Vec<Handle> {
+        self.workers
+            .iter()
+            .map(|worker| worker.runtime.clone())
+            .collect()
+    }
+}
+
+impl Worker {
+    fn start(number: usize, count: usize, end: CancellationToken) -> std::io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let thread = thread::Builder::new()
+            .name(format!("worker-{number}"))
+            .spawn(move || {
+                worker::enter(number, count);
+                runtime.block_on(end.cancelled());
+                // Drop the remaining tasks without waiting for blocked reads.
+                runtime.shutdown_background();
+            })?;
+        Ok(Self {
+            runtime: handle,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.end.cancel();
+        for worker in &mut self.workers {
+            // A thread that panicked has ended as well.
+            let _ = worker.thread.take().map(thread::JoinHandle::join);
+        }
     }
 }

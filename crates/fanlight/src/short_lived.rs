@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_cli::cli::{CallArgs, EndpointArgs, ReplayArgs, TraceArgs, TraceTestArgs};
-use fanlight_cli::failure::Failure;
+use fanlight_cli::failure::{Failure, interruptible};
 use fanlight_cli::inspect::{self, Client, DirectCall};
-use fanlight_cli::interruption::interruptible;
 use fanlight_cli::log::Log;
 use fanlight_cli::replay::Replay;
 use fanlight_cli::users::{Clients, Users, auth_of_users};

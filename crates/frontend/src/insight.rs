@@ -4,8 +4,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use aws_lc_rs::digest::{SHA256, digest};
-use data_encoding::HEXLOWER;
+use fanlight_protocol::digest::short_digest;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
 
 /// Access to a listener's clients. Empty until a listener is served with it.
@@ -52,12 +51,7 @@ fanlight_protocol::opaque!(Insight);
 /// The digest of a session id that operators see. It tells sessions apart, but does not give access
 /// to one.
 pub(crate) fn shown_id(id: &str) -> String {
-    HEXLOWER.encode(
-        digest(&SHA256, id.as_bytes())
-            .as_ref()
-            .get(..8)
-            .unwrap_or_default(),
-    )
+    short_digest(id)
 }
 
 #[cfg(test)]

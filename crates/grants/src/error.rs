@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::oauth::OAuthError;
 use tracing::{info, warn};
 use url::Url;
 
+use crate::oauth::OAuthError;
 use crate::store::StoreError;
 
 /// The reason why a sign-in failed. The texts are for the user.
@@ -110,9 +110,11 @@ pub(crate) fn unsealed() -> SignInError {
     }
 }
 
-pub(crate) fn unkept(error: &StoreError) -> SignInError {
-    warn!(%error, "a user's sign-in failed");
-    SignInError::Failed {
-        reason: error.to_string(),
+impl From<StoreError> for SignInError {
+    fn from(error: StoreError) -> Self {
+        warn!(%error, "a user's sign-in failed");
+        Self::Failed {
+            reason: error.to_string(),
+        }
     }
 }

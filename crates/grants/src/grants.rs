@@ -16,7 +16,7 @@ use url::Url;
 
 use crate::access::{Looked, UserAccess};
 use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord};
-use crate::error::{SignInError, unkept};
+use crate::error::SignInError;
 use crate::oauth::{Discovered, MachineAccess, OAuthError, SubjectToken, SubjectTokens};
 use crate::peers::Peers;
 use crate::record::{Grant, UserKey};
@@ -320,11 +320,7 @@ impl Grants {
 
     /// Stores a user's grant, and starts to use it.
     pub(crate) async fn keep_grant(&self, owner: &Owner, grant: &Grant) -> Result<(), SignInError> {
-        self.0
-            .store
-            .put(owner, grant)
-            .await
-            .map_err(|error| unkept(&error))?;
+        self.0.store.put(owner, grant).await?;
         // The next sign-in has to ask the server again, since its authorization server may change.
         self.0.peers.retain(|name| name != owner.server());
         self.forget(owner);
@@ -345,12 +341,7 @@ impl Grants {
         let key = UserKey::new(key, origin);
         let (grants, of) = (self.clone(), owner.clone());
         let kept = async move {
-            grants
-                .0
-                .store
-                .put(&of, &key)
-                .await
-                .map_err(|error| unkept(&error))?;
+            grants.0.store.put(&of, &key).await?;
             grants.forget(&of);
             Ok(())
         };

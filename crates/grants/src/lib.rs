@@ -11,7 +11,6 @@ mod grants;
 mod links;
 pub mod oauth;
 mod operators;
-mod outcomes;
 mod pages;
 mod peers;
 mod record;
@@ -29,12 +28,10 @@ pub use folder::Folder;
 pub use grants::{ExchangedAccess, Grants};
 pub use links::Links;
 pub use operators::OperatorSignIn;
-pub use pages::SignInPages;
-pub use pages::SignInRules;
+pub use pages::{SignInPages, SignInRules};
 pub use record::{Grant, UserKey};
 pub use sealing_key::{KeyPlace, Keyring, NoKeyring, SealingKeyError};
-pub use server::Wanted;
-pub use server::{Method, ServerSettings, SignInMethod};
+pub use server::{Method, ServerSettings, SignInMethod, Wanted};
 pub use sign_in::{Begun, Callback, Offer, issuer_name};
 pub use store::{
     CommonEntries, CommonError, Exchange, Exchanged, Exported, FILE, Kind, Lease, LeaseOutcome,

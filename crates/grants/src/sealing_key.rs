@@ -5,10 +5,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
 use data_encoding::HEXLOWER;
 use fanlight_config::settings::Secret;
+use fanlight_protocol::digest::short_digest;
 use fanlight_protocol::seal::Keys;
 use tracing::{info, warn};
 
@@ -251,7 +251,7 @@ fn check(key: &Key) -> String {
         key,
     ]
     .concat();
-    HEXLOWER.encode(digest(&SHA256, &text).as_ref().get(..8).unwrap_or_default())
+    short_digest(text)
 }
 
 #[cfg(test)]

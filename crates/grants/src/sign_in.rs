@@ -6,11 +6,12 @@ use std::time::SystemTime;
 
 use fanlight_canonical::identity::Identity;
 use fanlight_credentials::{Authenticate, IdToken, SignInError as Unidentified};
+use fanlight_protocol::digest::{sha256, sha256_hex};
 use tracing::{info, warn};
 use url::Url;
 
 use crate::audit::GrantChangeKind;
-use crate::error::{SignInError, sign_in_error, unkept, unusable};
+use crate::error::{SignInError, sign_in_error, unusable};
 use crate::grants::Grants;
 use crate::links::join_path;
 use crate::oauth::{
@@ -19,8 +20,7 @@ use crate::oauth::{
 };
 use crate::peers::{Peers, forget_client, registered};
 use crate::record::{BegunSignIn, GivenFor, Grant, SIGN_IN_TIME};
-use crate::server::Wanted;
-use crate::server::{Server, SignInMethod};
+use crate::server::{Server, SignInMethod, Wanted};
 use crate::store::{Owner, Store};
 use crate::uses;
 
@@ -65,8 +65,7 @@ const ISSUER_NAME: usize = 32;
 
 /// The name of an issuer in URLs.
 pub fn issuer_name(issuer: &str) -> String {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, issuer.as_bytes());
-    let mut name = data_encoding::HEXLOWER.encode(digest.as_ref());
+    let mut name = sha256_hex(issuer);
     name.truncate(ISSUER_NAME);
     name
 }
@@ -188,9 +187,7 @@ impl Offer {
     pub(crate) fn digest(&self) -> Vec<u8> {
         let scopes = self.scopes().map(ToString::to_string).unwrap_or_default();
         let parts = [self.server(), self.url().as_str(), self.issuer(), &scopes];
-        aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, parts.join("\n").as_bytes())
-            .as_ref()
-            .to_vec()
+        sha256([parts.join("\n")]).to_vec()
     }
 
     /// Begins the sign-in of a user who has agreed. `browser` identifies the browser in which the
@@ -399,9 +396,13 @@ impl Offer {
             ..
         } = self;
         let owner = Owner::new(principal, server.name());
-        let granted = Granted {
+        let now = SystemTime::now();
+        let grant = Grant {
             provider,
             target,
+            issued: now,
+            since: now,
+            tokens: tokens.ending_with_id_token(),
             proof_key: None,
             given_for: GivenFor {
                 origin: server.origin(),
@@ -410,11 +411,7 @@ impl Offer {
             client: (!server.has_configured_client()).then_some(registration),
         };
         let (in_use, of) = (grants.clone(), owner.clone());
-        let kept = async move {
-            granted
-                .keep(&in_use, &of, tokens.ending_with_id_token())
-                .await
-        };
+        let kept = async move { in_use.keep_grant(&of, &grant).await };
         grants.on_record(GrantChangeKind::SignIn, owner, kept).await
     }
 }
@@ -479,55 +476,18 @@ impl Begun {
             Err(error) => {
                 if let Some(client) = &client {
                     let forgotten = forget_client(grants.store(), client, &error).await;
-                    if forgotten.map_err(|error| unkept(&error))? {
+                    if forgotten? {
                         grants.peers().forget_clients_at(&client.issuer);
                     }
                 }
                 return Err(sign_in_error(server.name(), &error));
             }
         };
-        let AuthorizationRequest { target, .. } = request;
-        Granted {
-            provider,
-            client,
-            target,
-            proof_key,
-            given_for,
-        }
-        .keep(grants, owner, tokens)
-        .await
-    }
-}
-
-/// The parts of a user's grant that do not change with its tokens.
-struct Granted {
-    provider: Provider,
-    /// `None` for the configured client.
-    client: Option<ClientRegistration>,
-    target: TokenTarget,
-    proof_key: Option<ProofKey>,
-    given_for: GivenFor,
-}
-
-impl Granted {
-    async fn keep(
-        self,
-        grants: &Grants,
-        owner: &Owner,
-        tokens: TokenSet,
-    ) -> Result<(), SignInError> {
-        let Self {
-            provider,
-            client,
-            target,
-            proof_key,
-            given_for,
-        } = self;
         let now = SystemTime::now();
         let grant = Grant {
             provider,
             client,
-            target,
+            target: request.target,
             issued: now,
             tokens,
             proof_key,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::error::{SignInError, unkept};
+use crate::error::SignInError;
 use crate::grants::Grants;
 use crate::oauth::Provider;
 use crate::server::Server;
@@ -18,7 +18,7 @@ use crate::store::{Kind, Owner, Record, Store};
 
 /// The server whose users were the first to sign in at an authorization server.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct FirstServer {
+struct FirstServer {
     issuer: String,
     /// The server's origin.
     origin: String,
@@ -102,7 +102,7 @@ pub(crate) async fn check(
     }
     for name in names(provider) {
         let first = grants.store().get::<FirstServer>(&place(&name)).await;
-        let first = first.map_err(|error| unkept(&error))?;
+        let first = first?;
         let is_other = |first: &FirstServer| {
             let mut servers = others.iter().filter(|other| !other.is_identity_provider());
             servers.any(|other| other.origin() == first.origin)
@@ -131,7 +131,7 @@ pub(crate) async fn note(
     };
     for name in names(provider) {
         let kept = store.put(&place(&name), &first).await;
-        kept.map_err(|error| unkept(&error))?;
+        kept?;
     }
     Ok(())
 }

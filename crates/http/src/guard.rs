@@ -4,19 +4,19 @@
 //! Source: 2025-11-25 basic/transports, Security Warning; 2026-07-28 streamable-http, Security &
 //! Endpoint.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use fanlight_config::settings::split_path;
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 
-mod forwarded;
-mod public_url;
+pub use forwarded::TrustedProxies;
 
-pub use self::forwarded::TrustedProxies;
-pub use self::public_url::PublicUrl;
+mod forwarded;
 
 const ANY: &str = "*";
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -419,6 +419,59 @@ impl Host {
             Self::Address(address) => address.is_loopback(),
             Self::Name(name) => name == "localhost",
         }
+    }
+}
+
+/// A listener's public URL: `https://mcp.example.com`, with a path if a proxy removes that from
+/// requests. It is configured, and never made from a request's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicUrl {
+    /// Without a final slash. The origin is in lower case, without a port that the scheme implies.
+    text: Arc<str>,
+    /// The length of the origin.
+    origin: usize,
+    host: Host,
+}
+
+impl PublicUrl {
+    /// Parses a URL with scheme, host, port and path; `None` if `text` has anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (origin, path) = split_path(text)?;
+        let origin = normalized(origin);
+        let authority = origin
+            .strip_prefix("https://")
+            .or_else(|| origin.strip_prefix("http://"))?;
+        let HostPort { host, .. } = HostPort::parse(authority)?;
+        let (text, origin) = ([&*origin, path].concat().into(), origin.len());
+        Some(Self { text, origin, host })
+    }
+
+    /// The whole URL.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The scheme and authority, and the path, which is empty or begins with a slash. The first is
+    /// the origin of the listener's pages.
+    #[must_use]
+    pub fn parts(&self) -> (&str, &str) {
+        self.text.split_at(self.origin)
+    }
+
+    /// Whether it begins with `https`.
+    pub fn is_https(&self) -> bool {
+        self.text.starts_with("https:")
+    }
+
+    /// The URL of `path`, which begins with a slash.
+    pub fn join(&self, path: &str) -> String {
+        format!("{}{path}", self.text)
+    }
+}
+
+impl fmt::Display for PublicUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

@@ -13,7 +13,8 @@ mod socket;
 mod texts;
 mod tls;
 mod usage;
-mod waiting;
+
+pub use fanlight_config::settings::ListenAddress;
 
 pub use accept::{
     AcceptLimits, AcceptedTogether, Admission, Admissions, AdmittedConnection, Ends, Remaining,
@@ -21,7 +22,6 @@ pub use accept::{
 };
 pub use connection::{BoxedStream, Http1Limits, OpenedStream, Stream, open, serve_http1};
 pub use connections::{ConnectionPeer, Endable, Usage, UsageKind, peer_of};
-pub use fanlight_config::settings::ListenAddress;
 pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection, TrustedProxies};
 pub use limit::{ConcurrencyLimit, Permit};
 pub use socket::{ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets};

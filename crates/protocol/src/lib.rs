@@ -11,6 +11,7 @@
 pub mod accept;
 pub mod annotations;
 pub mod capability;
+pub mod digest;
 pub mod epoch;
 pub mod error;
 #[cfg(test)]

@@ -7,11 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use data_encoding::HEXLOWER;
+
+use crate::digest::sha256;
 
 /// Secret keys. The first one seals and all of them open, so that keys can be rotated while older
 /// sealed texts are in use. Without keys, each [`Seal`] makes a random one.
@@ -179,13 +180,13 @@ impl Key {
     fn new(bytes: &[u8; 32]) -> Result<Self, KeyError> {
         let key = UnboundKey::new(&AES_256_GCM_SIV, bytes).map_err(|_| KeyError)?;
         let key = LessSafeKey::new(key);
-        let derived = |label: &[u8]| digest(&SHA256, &[label, &bytes[..]].concat());
+        let derived = |label: &[u8]| sha256([label, &bytes[..]]);
         let (name, tags) = (derived(b"name of the key: "), derived(b"key of tags: "));
-        let tags = hmac::Key::new(hmac::HMAC_SHA256, tags.as_ref());
+        let tags = hmac::Key::new(hmac::HMAC_SHA256, &tags);
         Ok(Self {
             key,
             tags,
-            name: HEXLOWER.encode(name.as_ref().get(..6).unwrap_or_default()),
+            name: HEXLOWER.encode(&name[..6]),
         })
     }
 }

@@ -20,7 +20,6 @@ mod console;
 mod content;
 mod content_rules;
 mod context;
-mod cut_json;
 mod error_type;
 mod event;
 mod file;
@@ -48,6 +47,9 @@ mod telemetry;
 mod text;
 mod worker;
 
+pub use opentelemetry::trace::TraceId;
+pub use opentelemetry_sdk::trace::SpanData;
+
 pub use backend::{BackendInfo, BackendTelemetry, Endpoint};
 pub use builder::{Builder, StartError};
 pub use client_name::ClientName;
@@ -59,8 +61,6 @@ pub use event::Event;
 pub use inbound::{Carriers, Headers, TrustInbound, without_trace_context};
 pub use message::{Arrival, Departure, Id, Moment, Network};
 pub use metrics::Metrics;
-pub use opentelemetry::trace::TraceId;
-pub use opentelemetry_sdk::trace::SpanData;
 pub use parent::{Ids, Parent, current};
 pub use propagation::Propagation;
 pub use rewritten::Rewritten;

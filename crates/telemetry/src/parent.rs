@@ -267,7 +267,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    pub(crate) fn from_context(context: &TraceContext) -> Self {
+    fn from_context(context: &TraceContext) -> Self {
         Self {
             trace_id: context.trace_id(),
             span_id: context.span_id(),

@@ -546,7 +546,7 @@ impl Record {
     }
 
     /// Keeps the answer to a call, or to a server's request.
-    pub(crate) fn keep_answer(&self, method: &Method, answer: &Response) {
+    fn keep_answer(&self, method: &Method, answer: &Response) {
         let is_answer = method.is_input_request();
         if self.content.get().is_none() || !(is_answer || has_content(method)) {
             return;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use data_encoding::HEXLOWER;
 use fanlight_protocol::Method;
+use fanlight_protocol::digest::short_digest;
 use fanlight_protocol::uri::{KEPT_RESULT, kept_result};
 use smol_str::SmolStr;
 
@@ -14,8 +14,6 @@ use crate::text::truncated;
 /// The limit of an attribute's value that a peer chooses, in characters. Collectors cut long values
 /// as well. Recorded content, which people want to see whole, has its own limit.
 const LONGEST_VALUE: usize = 512;
-/// How many bytes of the digest of a session id are shown.
-const SHOWN_SESSION: usize = 8;
 
 /// The id of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +29,7 @@ pub(crate) struct SessionId(pub(crate) SmolStr);
 impl SessionId {
     /// The first bytes of the SHA-256 digest of the id, in hexadecimal.
     pub(crate) fn digest(&self) -> String {
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, self.0.as_bytes());
-        HEXLOWER.encode(digest.as_ref().get(..SHOWN_SESSION).unwrap_or_default())
+        short_digest(&self.0)
     }
 }
 

@@ -21,10 +21,7 @@ const WORDS: [&str; 7] = [
 
 /// Modules that have one of the words but keep no handles, with the reason.
 const NO_HANDLES: &[(&str, &str)] = &[
-    (
-        "admin::api::call::traced",
-        "makes the caller of an operator's call",
-    ),
+    ("admin::api::call", "makes the caller of an operator's call"),
     (
         "admin::operator",
         "knows whose client an operator would be, so that nobody approves their own call",
@@ -110,7 +107,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "has somebody agree to a call of its own caller; no request takes the id of the question",
     ),
     (
-        "frontend::call::url_elicitations",
+        "frontend::call::input_rounds",
         "ids that name elicitations to a client; no request takes them",
     ),
     (

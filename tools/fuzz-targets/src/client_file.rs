@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use fanlight_config::client_files::{
-    Client, Credential, Entry, Item, Places, Reach, System, add, find_entry, remove,
+    Client, Credential, Entry, Places, Reach, System, add, find_entry, remove,
 };
 
 use crate::cost::{Cost, Linear, bounded};
@@ -87,7 +87,7 @@ fn edit(client: Client, text: &str) {
     if let Ok(without) = remove(client, &with, NAME) {
         assert_eq!(
             in_text(&without),
-            None::<Item>,
+            None::<serde_json::Value>,
             "the entry is still in the text: {without}"
         );
     }

@@ -3,25 +3,28 @@
 //! ([`Needs`]).
 
 mod identify;
-mod judge;
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use fanlight_canonical::identity::{Identity, Validity};
 use fanlight_credentials::ConnectionFacts;
 use fanlight_record::AuditEvent;
 use http::header::{CONTENT_TYPE, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
-pub(crate) use identify::peer;
-
-use crate::operator::{Denied, Purpose, Role};
+use crate::operator::{
+    Denied, Digest, Known, Operator, Proof, Purpose, Recorded, Role, SessionInForce, Worthless,
+    role_of,
+};
 use crate::reply::Refusal;
 use crate::settings::InForce;
 use crate::{Admin, AdminState};
+pub(crate) use identify::peer;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -201,6 +204,79 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Refusal> {
     }
     let message = "the body must be JSON: `Content-Type: application/json`";
     Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
+}
+
+impl Admin {
+    /// Whether an operator is still accepted. This counts the operator's session as used.
+    pub(crate) async fn is_in_force(&self, operator: &Operator) -> bool {
+        if let Some(SessionInForce { key, .. }) = operator.session {
+            let limits = self.now().session_limits();
+            if matches!(self.common.find(key, &limits).await, Recorded::Ended) {
+                self.sessions.end(key);
+            }
+            if self.sessions.touch(key, &limits).is_none() {
+                return false;
+            }
+        }
+        operator.validity.holds_at(SystemTime::now())
+    }
+}
+
+impl InForce {
+    /// The operator whom `proof` identifies at `now`.
+    pub(crate) fn judge(&self, proof: &Proof, now: SystemTime) -> Result<Operator, Worthless> {
+        let (source, identity) = match proof {
+            Proof::Token(token) => return self.judge_token(*token),
+            Proof::Identity(identity) => (source_of(identity), identity),
+            Proof::SignedIn { at, identity } => {
+                if !self.settings.sign_in.contains(at) {
+                    return Err(Worthless::Unaccepted);
+                }
+                ("sign-in", identity)
+            }
+        };
+        if !identity.validity.holds_at(now) {
+            return Err(Worthless::Unaccepted);
+        }
+        let role = role_of(identity, &self.settings.roles)
+            .ok_or_else(|| Worthless::NoRole(Known::from_identity(identity)))?;
+        let (name, validity) = (Arc::clone(&identity.name), identity.validity.clone());
+        let principal = Some(identity.principal.clone());
+        Ok(Operator {
+            role,
+            name,
+            principal,
+            source,
+            validity,
+            session: None,
+        })
+    }
+
+    fn judge_token(&self, token: Digest) -> Result<Operator, Worthless> {
+        if self.token.is_none_or(|expected| expected != token) {
+            return Err(Worthless::Unaccepted);
+        }
+        Ok(Operator {
+            role: Role::Operator,
+            name: Arc::from("admin.token"),
+            principal: None,
+            source: "token",
+            validity: Validity::default(),
+            session: None,
+        })
+    }
+}
+
+fn source_of(identity: &Identity) -> &'static str {
+    use fanlight_canonical::identity::Source;
+    match identity.source {
+        Source::Anonymous => "none",
+        Source::Token => "access token",
+        Source::Key => "key",
+        Source::Certificate => "certificate",
+        Source::Proxy => "proxy",
+        Source::Socket => "socket",
+    }
 }
 
 #[cfg(test)]

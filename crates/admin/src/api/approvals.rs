@@ -9,8 +9,7 @@ use super::Answer;
 use crate::AdminState;
 use crate::access::About;
 use crate::operator::{Operator, Role};
-use crate::reply::{Refusal, answer};
-use crate::values::{millis, moment};
+use crate::reply::{Refusal, answer, millis, moment};
 
 answers! {
     /// Calls that need approval.

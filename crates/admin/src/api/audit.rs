@@ -9,8 +9,7 @@ use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::{Answer, Query};
-use crate::reply::{Refusal, answer};
-use crate::values::Verbatim;
+use crate::reply::{Refusal, Verbatim, answer};
 use crate::{Admin, AdminState};
 
 const DEFAULT: usize = 100;

@@ -4,11 +4,10 @@
 use axum::extract::{Path, State};
 
 use super::Answer;
-use super::versions::Difference;
+use super::server_state::Difference;
 use crate::AdminState;
 use crate::history::StateChange;
-use crate::reply::{self, Refusal};
-use crate::values::{Verbatim, moment};
+use crate::reply::{self, Refusal, Verbatim, moment};
 
 answers! {
     /// Details of a server besides its state.

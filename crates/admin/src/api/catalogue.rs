@@ -10,8 +10,7 @@ use fanlight_protocol::json::estimated_tokens;
 use super::endpoints::endpoint_at;
 use super::{Answer, Query};
 use crate::AdminState;
-use crate::reply::{self, Refusal};
-use crate::values::{Verbatim, moment};
+use crate::reply::{self, Refusal, Verbatim, moment};
 
 answers! {
     /// The requested merged lists.

@@ -6,8 +6,7 @@ use fanlight_telemetry::RunningRequest;
 use super::{Answer, Query};
 use crate::AdminState;
 use crate::access::About;
-use crate::reply::{Refusal, answer};
-use crate::values::{millis, moment};
+use crate::reply::{Refusal, answer, millis, moment};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use super::Answer;
 use crate::AdminState;
 use crate::access::About;
-use crate::connections::GrantedConnection;
+use crate::operations::GrantedConnection;
 use crate::reply::{Refusal, answer};
 
 answers! {

@@ -15,8 +15,7 @@ use super::Answer;
 use super::body::read_members;
 use super::endpoints::endpoint_at;
 use crate::access::About;
-use crate::reply::{Refusal, answer};
-use crate::values::moment;
+use crate::reply::{Refusal, answer, moment};
 use crate::{Admin, AdminState};
 
 /// The longest time that can be asked for at once.

@@ -24,7 +24,6 @@ pub(crate) mod sign_in;
 mod stream;
 pub(crate) mod tools;
 pub(crate) mod traces;
-mod versions;
 
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

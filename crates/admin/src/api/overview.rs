@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use super::server_state::{Backend, Seconds};
 use crate::ready::is_ready;
+use crate::reply::{millis, moment, to_json};
 use crate::settings::event_interval;
-use crate::values::{millis, moment, to_json};
 use crate::{ReplicasView, Subject};
 
 /// The interval at which the page requests data that no event contains, while it shows such data.

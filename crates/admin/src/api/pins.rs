@@ -5,8 +5,7 @@ use axum::extract::{Path, State};
 use super::Answer;
 use crate::AdminState;
 use crate::access::About;
-use crate::reply::answer;
-use crate::values::Verbatim;
+use crate::reply::{Verbatim, answer};
 
 answers! {
     /// Definitions that differ from the approved ones.

@@ -12,8 +12,7 @@ use tokio::time::Interval;
 use super::stream::{self, Watch, event};
 use super::{Answer, Query};
 use crate::operator::Operator;
-use crate::reply::{Refusal, answer};
-use crate::values::{moment, to_json};
+use crate::reply::{Refusal, answer, moment, to_json};
 use crate::{Admin, AdminState};
 
 answers! {

@@ -7,8 +7,7 @@ use fanlight_telemetry::clients::{ClientsView, SessionView, SuspendedCallView};
 
 use super::{Answer, Query};
 use crate::AdminState;
-use crate::reply::{self, Refusal};
-use crate::values::{Verbatim, millis};
+use crate::reply::{self, Refusal, Verbatim, millis};
 
 const DEFAULT: usize = 200;
 const MOST: usize = 10_000;

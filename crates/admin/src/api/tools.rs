@@ -7,8 +7,7 @@ use axum::extract::State;
 use fanlight_telemetry::metrics::{MINUTES, ToolFigures};
 
 use super::{Answer, Query};
-use crate::reply::answer;
-use crate::values::millis;
+use crate::reply::{answer, millis};
 use crate::{Admin, AdminState};
 
 const DEFAULT: usize = 100;

@@ -16,8 +16,7 @@ use utoipa::ToSchema;
 
 use super::{Answer, Query};
 use crate::operator::{Operator, Role};
-use crate::reply::{Refusal, answer, json};
-use crate::values::{Verbatim, millis, moment, to_json};
+use crate::reply::{Refusal, Verbatim, answer, json, millis, moment, to_json};
 use crate::{Admin, AdminState};
 
 const DEFAULT: usize = 100;

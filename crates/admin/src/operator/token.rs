@@ -3,15 +3,15 @@
 use std::hash::{Hash, Hasher};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use data_encoding::HEXLOWER;
+use fanlight_protocol::digest::{Sha256, sha256};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 
 /// The SHA-256 digest of a secret. Digests are compared in constant time, so timing reveals neither
 /// the secret nor its length.
 #[derive(Clone, Copy, Eq)]
-pub(crate) struct Digest([u8; SHA256_OUTPUT_LEN]);
+pub(crate) struct Digest(Sha256);
 
 impl Hash for Digest {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -26,11 +26,7 @@ impl Digest {
     }
 
     pub(crate) fn compute(secret: &[u8]) -> Self {
-        let mut out = [0; SHA256_OUTPUT_LEN];
-        out.iter_mut()
-            .zip(digest(&SHA256, secret).as_ref())
-            .for_each(|(slot, byte)| *slot = *byte);
-        Self(out)
+        Self(sha256([secret]))
     }
 }
 

@@ -21,7 +21,7 @@ use url::form_urlencoded::Serializer;
 
 use crate::bearer::TokenHash;
 use crate::json;
-use crate::oauth_settings::OAuthLimits;
+use crate::settings::OAuthLimits;
 
 /// How many requests may wait for each running one.
 const WAITING: usize = 16;

@@ -1,12 +1,11 @@
 //! An issuer's public keys: the usable ones of a JSON Web Key Set (RFC 7517).
 
-use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use bytes::Bytes;
+use fanlight_config::settings::Algorithm;
 use fanlight_protocol::Json;
+use fanlight_protocol::digest::{Sha256, sha256};
 use jsonwebtoken::DecodingKey;
 use tokio_util::sync::CancellationToken;
-
-use fanlight_config::settings::Algorithm;
 
 use crate::algorithm::KeyType;
 use crate::json;
@@ -23,7 +22,7 @@ pub(crate) struct Key {
     algorithm: Option<Algorithm>,
     verifying: DecodingKey,
     /// The hash of the key's numbers.
-    hash: [u8; SHA256_OUTPUT_LEN],
+    hash: Sha256,
     /// Cancelled when the issuer no longer publishes it.
     pub(crate) revoked: CancellationToken,
 }
@@ -103,14 +102,8 @@ impl Key {
     }
 }
 
-fn hash(one: &[u8], other: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
-    let mut context = Context::new(&SHA256);
-    context.update(&(one.len() as u64).to_be_bytes());
-    context.update(one);
-    context.update(other);
-    let mut hash = [0; SHA256_OUTPUT_LEN];
-    hash.copy_from_slice(context.finish().as_ref());
-    hash
+fn hash(one: &[u8], other: &[u8]) -> Sha256 {
+    sha256([&(one.len() as u64).to_be_bytes(), one, other])
 }
 
 fn rsa(modulus: &[u8], exponent: &[u8]) -> Option<DecodingKey> {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::introspection::Introspection;
 pub(crate) use self::keys::{Key, KeySet};
 pub(crate) use self::store::{KeyStore, Lookup};
-use crate::oauth_settings::{IssuerSettings, OAuthLimits, OAuthSettings};
+use crate::settings::{IssuerSettings, OAuthLimits, OAuthSettings};
 
 /// An issuer of access tokens.
 #[derive(Debug)]

@@ -5,19 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared};
-use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
-
 use fanlight_config::settings::Algorithm;
 use fanlight_grants::fetch::{self, FetchError, Requests};
 use fanlight_grants::oauth::{OAuthError, metadata};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::keys::KeySet;
-use crate::oauth_settings::OAuthLimits;
+use crate::settings::OAuthLimits;
 
 /// The least time between two attempts to read keys while there are none.
 const RETRY: Duration = Duration::from_secs(1);

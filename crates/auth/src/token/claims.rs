@@ -10,7 +10,7 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::{Kind, Member};
 
 use crate::json;
-use crate::oauth_settings::IssuerSettings;
+use crate::settings::IssuerSettings;
 
 /// The limit of listed actors in a chain.
 const MAX_ACTORS: usize = 8;

@@ -17,15 +17,14 @@ use quick_cache::sync::Cache;
 use tokio::sync::Semaphore;
 
 use self::claims::{Binding, Rules};
+pub(crate) use self::claims::{check_required, date as claim_date, identity as token_identity};
 use self::jwt::Header;
+pub(crate) use self::jwt::Jwt;
 use self::possession::{Proofs, UsedOnce};
 use crate::bearer::{Bearer, Scheme, TokenHash};
 use crate::issuer::{Introspection, Issuer, KeySet, Lookup};
 use crate::json;
-use crate::oauth_settings::OAuthSettings;
-
-pub(crate) use self::claims::{check_required, date as claim_date, identity as token_identity};
-pub(crate) use self::jwt::Jwt;
+use crate::settings::OAuthSettings;
 
 /// Access tokens of the configured issuers.
 #[derive(Debug)]
@@ -454,11 +453,7 @@ impl Memory {
     }
 
     /// The remembered result for a token; `None` if it has to be verified.
-    pub(crate) fn recall(
-        &self,
-        hash: &TokenHash,
-        now: SystemTime,
-    ) -> Option<Result<Verified, Denial>> {
+    fn recall(&self, hash: &TokenHash, now: SystemTime) -> Option<Result<Verified, Denial>> {
         if let Some(verified) = self.verified.get(hash) {
             if now < verified.until && verified.identity.validity.holds_at(now) {
                 return Some(Ok(verified));
@@ -521,9 +516,6 @@ impl Throttle {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;
 
 #[cfg(test)]
 mod memory_tests {
@@ -629,3 +621,6 @@ mod throttle_tests {
         assert!(throttle.rate.len() <= PEERS);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
-use aws_lc_rs::digest::{Context, SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fanlight_canonical::identity::Principal;
@@ -14,6 +13,7 @@ use fanlight_credentials::{Credentials, Denial};
 use fanlight_fair::Part;
 use fanlight_grants::oauth::PROOF;
 use fanlight_protocol::Json;
+use fanlight_protocol::digest::sha256;
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
@@ -52,8 +52,7 @@ pub(super) fn check(
         (Binding::None, Scheme::Bearer) => Ok(()),
         (Binding::Certificate(hash), Scheme::Bearer) => {
             let certificate = shown.request.connection.certificate.as_deref();
-            if certificate.is_some_and(|certificate| digest(&SHA256, certificate).as_ref() == hash)
-            {
+            if certificate.is_some_and(|certificate| sha256([certificate]) == hash) {
                 Ok(())
             } else {
                 invalid(
@@ -174,7 +173,7 @@ impl<'a> Proof<'a> {
         }
         if !says(
             "ath",
-            &URL_SAFE_NO_PAD.encode(digest(&SHA256, shown.bearer.expose().as_bytes())),
+            &URL_SAFE_NO_PAD.encode(sha256([shown.bearer.expose()])),
         ) {
             return Err(invalid_proof(
                 "the proof in the header DPoP is for another token",
@@ -301,12 +300,8 @@ impl Generations {
 }
 
 fn hash(thumbprint: &[u8; 32], id: &str) -> u128 {
-    let mut context = Context::new(&SHA256);
-    context.update(thumbprint);
-    context.update(id.as_bytes());
-    let mut first = [0; 16];
-    first.copy_from_slice(context.finish().as_ref().get(..16).unwrap_or(&[0; 16]));
-    u128::from_be_bytes(first)
+    let digest = sha256([&thumbprint[..], id.as_bytes()]);
+    u128::from_be_bytes(digest.first_chunk().copied().unwrap_or_default())
 }
 
 /// The other processes cannot be asked, so it is unknown whether a value was used.

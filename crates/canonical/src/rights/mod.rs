@@ -6,17 +6,16 @@
 //! server.
 
 mod filter;
-mod glob;
 mod pattern;
 mod spelling;
-#[cfg(test)]
-mod tests;
 mod uri_form;
 mod written;
 
 pub use filter::{ItemFilter, ItemRule};
-pub use glob::matches;
-pub use pattern::ItemKind;
+pub use pattern::{ItemKind, matches};
 pub use spelling::{NameForm, ServerNames, Servers, hash, label, unique_label};
 pub use uri_form::{URI_FORMS, folded, is_plain, uri_forms};
 pub use written::WrittenPattern;
+
+#[cfg(test)]
+mod tests;

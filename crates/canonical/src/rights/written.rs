@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::rights::glob::matches;
+use super::pattern::matches;
 use crate::rights::pattern::{ItemKind, ItemPattern};
 use crate::rights::spelling::Servers;
 

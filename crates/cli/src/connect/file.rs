@@ -5,7 +5,8 @@ use std::fs;
 use std::io::Error;
 use std::path::{Path, PathBuf};
 
-use fanlight_config::client_files::{self as client_files, Client, EditError, Entry, Item};
+use fanlight_config::client_files::{self as client_files, Client, EditError, Entry};
+use serde_json::Value;
 
 use crate::cli::NAME;
 use crate::failure::Failure;
@@ -192,14 +193,14 @@ impl ClientFile {
 }
 
 /// Whether a client's entry starts this program or contains `url`.
-fn leads_here(entry: &Item, url: Option<&str>) -> bool {
+fn leads_here(entry: &Value, url: Option<&str>) -> bool {
     match entry {
-        Item::Text(text) => {
+        Value::String(text) => {
             Some(text.as_str()) == url || Path::new(text).file_stem() == Some(OsStr::new(NAME))
         }
-        Item::List(items) => items.iter().any(|item| leads_here(item, url)),
-        Item::Map(members) => members.iter().any(|(_, item)| leads_here(item, url)),
-        Item::Null | Item::Flag(_) | Item::Number(_) => false,
+        Value::Array(items) => items.iter().any(|item| leads_here(item, url)),
+        Value::Object(members) => members.values().any(|item| leads_here(item, url)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 

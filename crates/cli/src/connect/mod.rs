@@ -18,7 +18,7 @@ use file::{ClientFile, Undone};
 
 /// Lists the clients of this machine, or writes to the file of one.
 pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
-    let places = Places::new(System::current(), &|name| std::env::var(name).ok());
+    let places = machine_places();
     let Some(name) = &args.client else {
         return list(args, places.as_ref());
     };
@@ -170,14 +170,12 @@ fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target, Failure>
     }
     let loaded = match config.is_empty() {
         true => Config::default(),
-        false => match fanlight_config::load_all(&config, &|name| std::env::var(name).ok()) {
+        false => match fanlight_config::load_all(&config, &configuration::variable) {
             Ok(loaded) => loaded.config,
             // The values of missing variables are not needed here.
             Err(errors) => match errors.without_missing_variables() {
                 Some(errors) => {
-                    return Err(configuration::failure(&crate::failure::Unusable::Errors(
-                        errors,
-                    )));
+                    return Err(errors.into());
                 }
                 None => Config::default(),
             },
@@ -203,7 +201,7 @@ fn url_of(config: &Config) -> Option<String> {
 
 /// The longest name that an entry for this gateway has in a client's file, and the client.
 pub fn longest_entry(config: &Config) -> Option<(Client, String)> {
-    let places = Places::new(System::current(), &|name| std::env::var(name).ok())?;
+    let places = machine_places()?;
     let url = url_of(config);
     let names = |client: Client| {
         let project = client.project_files().iter().map(PathBuf::from);
@@ -344,7 +342,7 @@ impl Target {
 
     /// The entries for all clients, as returned by `/api/connect`.
     pub fn to_json(&self) -> Value {
-        let places = Places::new(System::current(), &|name| std::env::var(name).ok());
+        let places = machine_places();
         let entry = |client: Client| {
             let entry = self.entry(client, NAME, None);
             let snippet = entry.snippet();
@@ -363,6 +361,11 @@ impl Target {
         };
         Client::ALL.into_iter().map(entry).collect()
     }
+}
+
+/// The files of clients on this machine; `None` if the user's home folder is unknown.
+pub fn machine_places() -> Option<Places> {
+    Places::new(System::current(), &configuration::variable)
 }
 
 /// The path from the root, without `.` and `..`.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fanlight_config::client_files::Item;
+use serde_json::Value;
 
 use super::sources::Source;
 use crate::cli::NAME;
@@ -14,7 +14,7 @@ const WITHOUT_MEANING: [&str; 2] = ["enabled", "type"];
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) name: String,
-    pub(super) value: Item,
+    pub(super) value: Value,
     /// The places with this server; the first is the imported one.
     pub(super) from: Vec<Place>,
 }
@@ -74,10 +74,10 @@ pub(super) fn merge(sources: &[Source]) -> (Vec<Taken>, Vec<LeftOut>) {
 
 /// Whether two entries are for the same server, with equal rules: filters of tools, limits and
 /// variables of one must not be lost in the other.
-fn is_same(one: &Item, other: &Item) -> bool {
-    let has_all = |one: &Item, other: &Item| match one {
-        Item::Map(members) => members.iter().all(|(key, value)| {
-            WITHOUT_MEANING.contains(&key.as_str()) || other.member(key) == Some(value)
+fn is_same(one: &Value, other: &Value) -> bool {
+    let has_all = |one: &Value, other: &Value| match one {
+        Value::Object(members) => members.iter().all(|(key, value)| {
+            WITHOUT_MEANING.contains(&key.as_str()) || other.get(key) == Some(value)
         }),
         _ => one == other,
     };
@@ -85,13 +85,10 @@ fn is_same(one: &Item, other: &Item) -> bool {
 }
 
 /// Whether `fanlight connect` has written this entry.
-fn is_fanlight(name: &str, value: &Item) -> bool {
-    let text = |item: &Item| match item {
-        Item::Text(text) => Some(text.clone()),
-        _ => None,
-    };
-    let args = match value.member("args") {
-        Some(Item::List(items)) => items.iter().filter_map(text).collect(),
+fn is_fanlight(name: &str, value: &Value) -> bool {
+    let text = |item: &Value| item.as_str().map(str::to_owned);
+    let args = match value.get("args") {
+        Some(Value::Array(items)) => items.iter().filter_map(text).collect(),
         _ => Vec::new(),
     };
     let is_program = |word: &String| {
@@ -102,12 +99,12 @@ fn is_fanlight(name: &str, value: &Item) -> bool {
         program.trim_end_matches(".exe").split('@').next() == Some(NAME)
     };
     let mut words = value
-        .member("command")
+        .get("command")
         .and_then(text)
         .into_iter()
         .chain(args.iter().cloned());
     (words.any(|word| is_program(&word)) && args.iter().any(|word| word == "stdio"))
-        || (name == NAME && value.member("url").is_some())
+        || (name == NAME && value.get("url").is_some())
 }
 
 /// A free name: the name itself, or the name with the client or a number appended.
@@ -124,6 +121,7 @@ fn free_name(name: &str, client: Option<&str>, taken: &[Taken]) -> String {
 #[cfg(test)]
 mod tests {
     use fanlight_config::client_files::Client;
+    use serde_json::json;
 
     use super::*;
 
@@ -131,10 +129,10 @@ mod tests {
         let servers = servers.iter().map(|(name, command)| {
             let words: Vec<_> = command.split(' ').collect();
             let entry = [
-                ("command", Item::text(words[0])),
-                ("args", Item::texts(words[1..].iter().copied())),
+                ("command", json!(words[0])),
+                ("args", Value::from_iter(words[1..].iter().copied())),
             ];
-            ((*name).to_owned(), Item::map(entry))
+            ((*name).to_owned(), Value::from_iter(entry))
         });
         Source {
             title: client.title(),
@@ -169,11 +167,7 @@ mod tests {
             source(Client::Cursor, &[("git", "git-mcp")]),
             source(Client::Zed, &[("git", "git-mcp")]),
         ];
-        let Item::Map(members) = &mut sources[1].servers[0].1 else {
-            panic!("no mapping")
-        };
-        let allow = Item::map([("allow", Item::texts(["status"]))]);
-        members.push(("tools".to_owned(), allow));
+        sources[1].servers[0].1["tools"] = json!({ "allow": ["status"] });
         let (taken_apart, _) = merge(&sources);
         assert_eq!(taken_apart.len(), 2, "a filter of tools is not lost");
         assert_eq!(

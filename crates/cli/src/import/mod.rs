@@ -9,10 +9,8 @@ mod text;
 
 use std::path::{Path, PathBuf};
 
-use fanlight_config::client_files::{Places, System};
-
 use crate::cli::{ImportArgs, Secrets};
-use crate::connect::absolute;
+use crate::connect::{absolute, machine_places};
 use crate::failure::Failure;
 use crate::out::{complain, say};
 use crate::replace::{self, NewFile};
@@ -66,7 +64,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
 
 impl Import {
     fn new(args: &ImportArgs) -> Result<Self, Failure> {
-        let places = Places::new(System::current(), &|name| std::env::var(name).ok());
+        let places = machine_places();
         let output = (args.output != Path::new("-")).then(|| absolute(&args.output));
         let mut sources = Vec::new();
         for from in &args.from {

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use fanlight_config::client_files::{Item, Places, System};
 use serde_json::{Value, json};
 
 use super::merge::Taken;
 use super::{Import, tell, text};
 use crate::cli::ImportArgs;
+use crate::connect::machine_places;
 use crate::observe::columns::render_rows;
 use crate::out;
 
@@ -17,7 +17,7 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
         out::pretty(&to_json(import, is_written));
         return;
     }
-    let places = Places::new(System::current(), &|name| std::env::var(name).ok());
+    let places = machine_places();
     let shown = |path: &Path| {
         places.as_ref().map_or_else(
             || path.display().to_string(),
@@ -106,11 +106,11 @@ fn describe_place(
 }
 
 /// The program or the host, without arguments and paths, which may be secret.
-fn reached_by(value: &Item) -> String {
-    let is_off = value.member("enabled") == Some(&Item::Flag(false));
-    let how = match (value.member("command"), value.member("url")) {
-        (Some(Item::Text(command)), _) => command.clone(),
-        (_, Some(Item::Text(url))) => {
+fn reached_by(value: &Value) -> String {
+    let is_off = value["enabled"] == false;
+    let how = match (value.get("command"), value.get("url")) {
+        (Some(Value::String(command)), _) => command.clone(),
+        (_, Some(Value::String(url))) => {
             let parsed = url::Url::parse(url).ok();
             let host = parsed
                 .as_ref()
@@ -165,7 +165,7 @@ fn to_json(import: &Import, is_written: bool) -> Value {
         json!({
             "name": server.name,
             "reachedBy": reached_by(&server.value),
-            "enabled": server.value.member("enabled") != Some(&Item::Flag(false)),
+            "enabled": server.value["enabled"] != false,
             "from": from.collect::<Vec<_>>(),
         })
     };

@@ -1,8 +1,9 @@
 //! Moves secrets from an entry into variables.
 
-use fanlight_config::client_files::{Item, variable_name};
+use fanlight_config::client_files::variable_name;
 use fanlight_config::may_be_secret;
 use fanlight_protocol::secret::begins_like_token;
+use serde_json::{Map, Value};
 
 /// The variables that replace secrets.
 #[derive(Debug, Default)]
@@ -13,36 +14,36 @@ pub(super) struct Moved {
 
 impl Moved {
     /// The entry of a server with its secrets replaced by references to variables.
-    pub(super) fn entry(&mut self, server: &str, value: &Item) -> Item {
-        let Item::Map(members) = value else {
+    pub(super) fn entry(&mut self, server: &str, value: &Value) -> Value {
+        let Value::Object(members) = value else {
             return value.clone();
         };
-        let member = |(key, value): &(String, Item)| {
+        let member = |(key, value): (&String, &Value)| {
             let changed = match (key.as_str(), value) {
-                ("env", Item::Map(pairs)) => self.pairs(server, pairs, |name| name.to_owned()),
-                ("headers", Item::Map(pairs)) => {
+                ("env", Value::Object(pairs)) => self.pairs(server, pairs, |name| name.to_owned()),
+                ("headers", Value::Object(pairs)) => {
                     self.pairs(server, pairs, |name| format!("{server}_{name}"))
                 }
-                ("args", Item::List(words)) => self.args(server, words),
-                ("url", Item::Text(url)) if is_secret_url(url) => {
+                ("args", Value::Array(words)) => self.args(server, words),
+                ("url", Value::String(url)) if is_secret_url(url) => {
                     self.reference(&format!("{server}_url"), server, "", url)
                 }
                 _ => value.clone(),
             };
             (key.clone(), changed)
         };
-        Item::Map(members.iter().map(member).collect())
+        members.iter().map(member).collect()
     }
 
     fn pairs(
         &mut self,
         server: &str,
-        pairs: &[(String, Item)],
+        pairs: &Map<String, Value>,
         name: impl Fn(&str) -> String,
-    ) -> Item {
-        let pair = |(key, value): &(String, Item)| {
+    ) -> Value {
+        let pair = |(key, value): (&String, &Value)| {
             let changed = match value {
-                Item::Text(text) if is_literal(text) && may_be_secret(key, text) => {
+                Value::String(text) if is_literal(text) && may_be_secret(key, text) => {
                     // The scheme of `Authorization` is not secret and stays.
                     let (scheme, secret) = match text.split_once(' ') {
                         Some((scheme, secret))
@@ -59,16 +60,16 @@ impl Moved {
             };
             (key.clone(), changed)
         };
-        Item::Map(pairs.iter().map(pair).collect())
+        pairs.iter().map(pair).collect()
     }
 
     /// Replaces secrets in arguments: the word after an option such as `--api-key`, the text after
     /// its `=`, and words that look like tokens.
-    fn args(&mut self, server: &str, words: &[Item]) -> Item {
+    fn args(&mut self, server: &str, words: &[Value]) -> Value {
         let mut option = String::new();
         let mut changed = Vec::new();
         for word in words {
-            let Item::Text(text) = word else {
+            let Value::String(text) = word else {
                 changed.push(word.clone());
                 continue;
             };
@@ -102,11 +103,11 @@ impl Moved {
                 String::new()
             };
         }
-        Item::List(changed)
+        Value::Array(changed)
     }
 
     /// A reference to a variable with this value, which is created if necessary.
-    fn reference(&mut self, name: &str, server: &str, before: &str, value: &str) -> Item {
+    fn reference(&mut self, name: &str, server: &str, before: &str, value: &str) -> Value {
         let name = variable_name(name);
         let is_free = |known: &[(String, String)], name: &str| {
             known
@@ -125,7 +126,7 @@ impl Moved {
         if !self.variables.iter().any(|(known, _)| *known == name) {
             self.variables.push((name.clone(), value.to_owned()));
         }
-        Item::Text(format!("{before}${{{name}}}"))
+        Value::String(format!("{before}${{{name}}}"))
     }
 
     /// The variables as text for `envFile`, which shells can read, too.
@@ -196,10 +197,12 @@ fn is_secret_url(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn env(key: &str, value: &str) -> Item {
-        Item::map([("env", Item::map([(key, Item::text(value))]))])
+    fn env(key: &str, value: &str) -> Value {
+        json!({ "env": { key: value } })
     }
 
     #[test]
@@ -216,38 +219,28 @@ mod tests {
             "--header",
             "Authorization: Bearer x",
         ];
-        let entry = Item::map([
-            ("command", Item::text("npx")),
-            ("args", Item::texts(words)),
-            (
-                "env",
-                Item::map([
-                    ("LEVEL", Item::text("debug")),
-                    ("API_KEY", Item::text("k1")),
-                    ("O", Item::text("${O}")),
-                ]),
-            ),
-            (
-                "headers",
-                Item::map([("Authorization", Item::text("Bearer t1"))]),
-            ),
-        ]);
+        let entry = json!({
+            "command": "npx",
+            "args": words,
+            "env": { "LEVEL": "debug", "API_KEY": "k1", "O": "${O}" },
+            "headers": { "Authorization": "Bearer t1" },
+        });
         assert_eq!(
-            moved.entry("git", &entry).to_flow(),
-            r#"{"command": "npx", "args": ["-y", "@me/server-2024", "--api-key", "${GIT_API_KEY}", "--token=${GIT_TOKEN}", "--port", "8080", "--header", "${GIT_HEADER}"], "env": {"LEVEL": "debug", "API_KEY": "${API_KEY}", "O": "${O}"}, "headers": {"Authorization": "Bearer ${GIT_AUTHORIZATION}"}}"#
+            moved.entry("git", &entry).to_string(),
+            r#"{"command":"npx","args":["-y","@me/server-2024","--api-key","${GIT_API_KEY}","--token=${GIT_TOKEN}","--port","8080","--header","${GIT_HEADER}"],"env":{"LEVEL":"debug","API_KEY":"${API_KEY}","O":"${O}"},"headers":{"Authorization":"Bearer ${GIT_AUTHORIZATION}"}}"#
         );
         // The same name with another value needs another variable.
         assert_eq!(
-            moved.entry("hub", &env("API_KEY", "k1")).to_flow(),
-            r#"{"env": {"API_KEY": "${API_KEY}"}}"#
+            moved.entry("hub", &env("API_KEY", "k1")).to_string(),
+            r#"{"env":{"API_KEY":"${API_KEY}"}}"#
         );
         assert_eq!(
-            moved.entry("hub", &env("API_KEY", "k2")).to_flow(),
-            r#"{"env": {"API_KEY": "${HUB_API_KEY}"}}"#
+            moved.entry("hub", &env("API_KEY", "k2")).to_string(),
+            r#"{"env":{"API_KEY":"${HUB_API_KEY}"}}"#
         );
-        let url = Item::map([("url", Item::text("https://h/mcp?api_key=abc"))]);
-        assert_eq!(moved.entry("s", &url).to_flow(), r#"{"url": "${S_URL}"}"#);
-        let plain = Item::map([("url", Item::text("https://h/mcp?page=2"))]);
+        let url = json!({ "url": "https://h/mcp?api_key=abc" });
+        assert_eq!(moved.entry("s", &url).to_string(), r#"{"url":"${S_URL}"}"#);
+        let plain = json!({ "url": "https://h/mcp?page=2" });
         assert_eq!(moved.entry("s", &plain), plain);
     }
 

@@ -4,11 +4,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use fanlight_config::client_files::{
-    Client, ClientFile, Item, PackagedServer, Places, server_json,
-};
+use fanlight_config::client_files::{Client, ClientFile, PackagedServer, Places, server_json};
 use fanlight_config::document::{Node, Source as Text, Syntax};
 use fanlight_config::{MAX_FILE_SIZE, is_server_option};
+use serde_json::Value;
 
 use crate::connect::absolute;
 use crate::failure::Failure;
@@ -19,7 +18,7 @@ pub(super) struct Source {
     pub(super) title: &'static str,
     pub(super) client: Option<Client>,
     pub(super) path: PathBuf,
-    pub(super) servers: Vec<(String, Item)>,
+    pub(super) servers: Vec<(String, Value)>,
     /// The parts that are not imported, with reasons.
     pub(super) left_out: Vec<String>,
     /// The variables that a package needs, with descriptions.

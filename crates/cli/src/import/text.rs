@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use fanlight_config::client_files::Item;
+use fanlight_config::client_files::to_yaml;
 use fanlight_config::{Problem, parse};
+use serde_json::{Value, json};
 
 use super::merge::Taken;
 use super::secrets::Moved;
+use crate::configuration::variable;
 
 /// The configuration with these servers. `env_file` is in the same folder.
 pub(super) fn configuration(taken: &[Taken], env_file: Option<&Path>) -> String {
@@ -14,7 +16,7 @@ pub(super) fn configuration(taken: &[Taken], env_file: Option<&Path>) -> String 
         "# Written by `fanlight import`. `fanlight check` tests whether these servers start.\n"
             .to_owned();
     if let Some(name) = env_file.and_then(Path::file_name) {
-        text += &Item::map([("envFile", Item::text(name.to_string_lossy()))]).to_yaml("");
+        text += &to_yaml(&json!({ "envFile": name.to_string_lossy() }), "");
     }
     text += "\nmcpServers:\n";
     for server in taken {
@@ -25,23 +27,23 @@ pub(super) fn configuration(taken: &[Taken], env_file: Option<&Path>) -> String 
             .collect();
         // A line break in a file's name would end the comment.
         let from = from.join(", ").replace(['\n', '\r'], " ");
-        text += &format!("  # {from}\n{}", entry(server).to_yaml("  "));
+        text += &format!("  # {from}\n{}", to_yaml(&entry(server), "  "));
     }
     text
 }
 
-fn entry(server: &Taken) -> Item {
-    Item::map([(server.name.clone(), server.value.clone())])
+fn entry(server: &Taken) -> Value {
+    json!({ &server.name: server.value })
 }
 
 /// Checks a server's definition. Values of missing variables are not judged.
 pub(super) fn check(server: &Taken, moved: &Moved) -> Result<(), String> {
-    let text = format!("mcpServers:\n{}", entry(server).to_yaml("  "));
+    let text = format!("mcpServers:\n{}", to_yaml(&entry(server), "  "));
     let variable = |name: &str| {
         let known = moved.variables.iter().find(|(known, _)| known == name);
         known
             .map(|(_, value)| value.clone())
-            .or_else(|| std::env::var(name).ok())
+            .or_else(|| variable(name))
     };
     let errors = match parse(&text, Path::new("fanlight.yaml"), &variable) {
         Ok(_) => return Ok(()),
@@ -54,9 +56,9 @@ pub(super) fn check(server: &Taken, moved: &Moved) -> Result<(), String> {
 }
 
 /// Collects the variables that an entry refers to without a default.
-pub(super) fn variables(value: &Item, names: &mut Vec<String>) {
+pub(super) fn variables(value: &Value, names: &mut Vec<String>) {
     match value {
-        Item::Text(text) => {
+        Value::String(text) => {
             for rest in text.split("${").skip(1) {
                 let name = rest.split('}').next().unwrap_or_default();
                 if !name.contains(":-") && !names.iter().any(|known| known == name) {
@@ -64,10 +66,8 @@ pub(super) fn variables(value: &Item, names: &mut Vec<String>) {
                 }
             }
         }
-        Item::List(items) => items.iter().for_each(|item| variables(item, names)),
-        Item::Map(members) => members
-            .iter()
-            .for_each(|(_, value)| variables(value, names)),
+        Value::Array(items) => items.iter().for_each(|item| variables(item, names)),
+        Value::Object(members) => members.values().for_each(|value| variables(value, names)),
         _ => {}
     }
 }
@@ -84,9 +84,9 @@ mod tests {
             path: "/h/.cursor/mcp.json".into(),
             name: "a b".to_owned(),
         };
-        let value = Item::map([
-            ("command", Item::text("npx")),
-            ("args", Item::texts(["-y", "${X} ${Y:-1}"])),
+        let value = Value::from_iter([
+            ("command", json!("npx")),
+            ("args", Value::from_iter(["-y", "${X} ${Y:-1}"])),
         ]);
         let taken = [Taken {
             name: "a b".to_owned(),
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(check(&taken[0], &Moved::default()), Ok(()));
         let wrong = Taken {
             name: "w".to_owned(),
-            value: Item::map([("url", Item::text("ftp://h/"))]),
+            value: Value::from_iter([("url", json!("ftp://h/"))]),
             from: Vec::new(),
         };
         assert!(

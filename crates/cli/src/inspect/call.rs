@@ -19,7 +19,6 @@ use crate::endpoints::find_named;
 use crate::failure::Failure;
 use crate::observe::Admin;
 use crate::out::{self, complain, say};
-use crate::show;
 
 /// The most messages of a call that wait to be shown.
 const MESSAGES: usize = 64;
@@ -173,7 +172,7 @@ fn print(body: &Json, json: bool) {
         .map(|place| content.slice(place))
         .peekable();
     if blocks.peek().is_none() {
-        say!("{}", show::indented(body));
+        say!("{}", out::indented(body));
     }
     for block in blocks {
         // Colours are the terminal's owner's choice, not the server's.

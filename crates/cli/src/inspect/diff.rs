@@ -17,7 +17,6 @@ use crate::cli::CallArgs;
 use crate::endpoints::find_named;
 use crate::failure::Failure;
 use crate::out::{self, say};
-use crate::show;
 
 /// Bytes shown around the first difference.
 const CONTEXT: usize = 40;
@@ -130,8 +129,8 @@ impl DirectCall {
         }
         say!(
             "\ndirect:\n{}\n\nthrough the gateway:\n{}",
-            show::indented(&left),
-            show::indented(&right)
+            out::indented(&left),
+            out::indented(&right)
         );
         Err(failure())
     }

@@ -27,13 +27,11 @@ use fanlight_protocol::{Json, Method};
 
 use self::check::sign_in::wanted_at;
 use self::list::print_all;
-use super::cli::CallArgs;
-use super::interruption::interruptible;
-use super::login::{Browser, ServerByUrl};
-use super::out;
-use crate::failure::Failure;
+use crate::cli::CallArgs;
+use crate::failure::{Failure, interruptible};
+use crate::login::{Browser, ServerByUrl};
+use crate::out;
 use crate::suggestions::did_you_mean;
-
 pub use call::{call, call_running};
 pub(crate) use check::sign_in::SignIn;
 pub use check::{Checked, introduce};

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use fanlight_config::Config;
+use fanlight_config::client_files::for_shell;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::param_header::MAX_MIRRORED;
 use fanlight_protocol::param_header::{self, ParamHeader};
@@ -24,7 +25,6 @@ use super::hops::{Hop, Sent, judge};
 use super::{arguments, no_such_tool};
 use crate::cli::{CommonArgs, TraceTestArgs};
 use crate::failure::Failure;
-use crate::invocation::quoted;
 use crate::observe::spans::{self, Kind, Span};
 use crate::observe::style::{Style, duration};
 use crate::observe::{Admin, waterfall};
@@ -164,8 +164,8 @@ pub(super) async fn find(
             format!(
                 "each tool that only reads (`readOnlyHint`) needs arguments; give some:\n  \
                  fanlight trace-test --args {} -- {}",
-                quoted(&format!("{{{}}}", plain(&arguments.join(", "), 300))),
-                quoted(&plain(&name, 100))
+                for_shell(&format!("{{{}}}", plain(&arguments.join(", "), 300))),
+                for_shell(&plain(&name, 100))
             )
         }
         None => "no tool says that it only reads (`readOnlyHint`), and others may change something; name the \

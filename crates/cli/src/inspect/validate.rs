@@ -9,13 +9,11 @@ use serde_json::{Value, json};
 
 use super::check::authentication;
 use crate::cli::{CommonArgs, ValidateArgs};
-use crate::configuration;
-use crate::failure::{Failure, Unusable};
+use crate::failure::Failure;
 use crate::flagged::{self, Flagged, find_flagged};
 use crate::known_lists::KnownLists;
-use crate::listeners;
 use crate::out::{self, counted, say};
-use crate::{pins, policy, unmatched};
+use crate::{configuration, listeners, pins, policy, unmatched};
 
 /// Fails if the configuration cannot be used. `--allow-missing-env` skips checks that depend on
 /// unset variables.
@@ -23,13 +21,12 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure>
     let paths = configuration::paths(common).ok_or_else(|| {
         Failure::usage("there is no configuration to validate: name it with --config")
     })?;
-    let env = |name: &str| std::env::var(name).ok();
     let names = paths
         .iter()
         .map(|path| path.display().to_string())
         .collect::<Vec<_>>()
         .join(", ");
-    let loaded = match load_all(&paths, &env) {
+    let loaded = match load_all(&paths, &configuration::variable) {
         Ok(loaded) => loaded,
         // The value of a missing variable is unknown: judge only what does not depend on it.
         Err(errors) => match if args.allow_missing_env {
@@ -52,7 +49,7 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure>
                 } else {
                     say_of_usable(&paths);
                 }
-                return Err(configuration::failure(&Unusable::Errors(errors)));
+                return Err(errors.into());
             }
         },
     };
@@ -113,7 +110,7 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure>
 
 /// Prints how `fanlight run` would use files that only lack values.
 fn say_of_usable(paths: &[PathBuf]) {
-    let environment = Environment::with_unread_secrets(&|name| std::env::var(name).ok());
+    let environment = Environment::with_unread_secrets(&configuration::variable);
     let Ok(loaded) = load_usable(paths, environment) else {
         return;
     };

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use fanlight_protocol::{Revision, meta};
 use serde_json::{Map, Value, json};
 
+use super::observed::Mask;
 use crate::judge::Patience;
-use crate::judge::mask::Mask;
 use crate::judge::observed::Observed;
 use crate::judge::peer::{Answer, Broken, JudgedServer};
 

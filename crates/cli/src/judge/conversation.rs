@@ -6,15 +6,14 @@ use fanlight_config::Transport;
 use fanlight_protocol::{Era, Revision, meta};
 use serde_json::{Map, Value, json};
 
+use super::observed::Mask;
 use crate::judge::client::{Client, declared};
-use crate::judge::lists;
 use crate::judge::lists::{declared_lists, find_list};
-use crate::judge::mask::Mask;
 use crate::judge::observed::Observed;
 use crate::judge::peer::{Answer, Broken, JudgedServer, METHOD_NOT_FOUND};
 use crate::judge::report::{EraReport, Finding, Pings, Timing, Who};
 use crate::judge::shape::{Shape, check_shape};
-use crate::judge::{Patience, Step};
+use crate::judge::{Patience, Step, lists};
 
 /// The number of small requests whose time is measured.
 const PINGS: usize = 20;

@@ -9,7 +9,6 @@
 mod client;
 mod conversation;
 mod lists;
-mod mask;
 mod observed;
 mod page;
 pub(crate) mod peer;
@@ -22,7 +21,7 @@ use std::time::Duration;
 use fanlight_config::{Server, Transport};
 use fanlight_protocol::{Era, Revision};
 
-pub use mask::Mask;
+pub use observed::Mask;
 pub use page::page;
 pub use report::{
     EntryReport, EraReport, Finding, ListReport, Pings, Report, Severity, Timing, Who,

@@ -26,7 +26,6 @@ use fanlight_gateway::{ByteLimits, KeptList, ListLimits, ListStore};
 use fanlight_grants::{FILE, Folder, Owner, Store, StoreError};
 use fanlight_replicas::keys;
 use parking_lot::Mutex;
-use record::{Contents, Definition, KeptNames, Unusable};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -38,8 +37,8 @@ use tracing::{debug, info, warn};
 use super::instance;
 use crate::failure::Failure;
 use crate::memory::budgets;
-
 pub use record::KeptServer;
+use record::{Contents, Definition, KeptNames, Unusable};
 
 /// The limits of lists that are kept and merged.
 pub fn list_limits(config: &Config) -> ListLimits {
@@ -356,7 +355,7 @@ const UNUSED: Duration = Duration::from_secs(90 * 86_400);
 
 /// Whether stored lists would be served. A single server is asked directly, and a server without a
 /// process has nothing to start.
-pub(super) fn is_useful(config: &Config) -> bool {
+fn is_useful(config: &Config) -> bool {
     let enabled = || config.servers.iter().filter(|server| server.enabled);
     enabled().count() > 1
         && enabled().any(|server| matches!(server.transport, Transport::Stdio { .. }))
@@ -389,7 +388,7 @@ fn state_home() -> Option<PathBuf> {
 }
 
 /// Removes the folders of other configurations that were unused for long.
-pub(super) fn remove_unused(own: &Path) {
+fn remove_unused(own: &Path) {
     let all = own.parent().and_then(|parent| fs::read_dir(parent).ok());
     for entry in all.into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -20,8 +20,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::failure::Failure;
-use crate::interruption::interruptible;
+use crate::failure::{Failure, interruptible};
 
 const PATH: &str = "/oauth/callback";
 /// The time limit for the user.

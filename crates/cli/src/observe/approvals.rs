@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 use fanlight_protocol::Json;
-use fanlight_protocol::visible::escaped;
-use fanlight_protocol::visible::plain;
+use fanlight_protocol::visible::{escaped, plain};
 use http::StatusCode;
 use serde_json::Value;
 
@@ -12,8 +11,7 @@ use super::admin::{elements, text};
 use super::style::{Style, duration};
 use crate::cli::{AnswerArgs, ApprovalsArgs, ApprovalsCommand, CommonArgs};
 use crate::failure::Failure;
-use crate::out::{self, say};
-use crate::show::indented;
+use crate::out::{self, indented, say};
 
 /// The limit of nesting up to which arguments are indented.
 const NESTING: usize = 1024;

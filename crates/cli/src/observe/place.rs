@@ -9,10 +9,8 @@ use fanlight_config::{ListenAddress, load_admin};
 use url::Url;
 
 use crate::cli::{AdminArgs, CommonArgs};
-use crate::configuration;
-use crate::demo;
-use crate::failure::{Failure, Unusable};
-use crate::instance;
+use crate::failure::Failure;
+use crate::{configuration, demo, instance};
 
 /// How many ports after the default one are tried if no port was chosen: other gateways may run on
 /// the machine. Commands look for a gateway at the same ports. There is no option for this, since
@@ -243,8 +241,7 @@ impl Place {
 }
 
 fn read(path: &std::path::Path) -> Result<fanlight_config::Admin, Failure> {
-    load_admin(path, &|name| std::env::var(name).ok())
-        .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))
+    Ok(load_admin(path, &configuration::variable)?)
 }
 
 /// The address to connect to: for a listener on all addresses, the loopback address.

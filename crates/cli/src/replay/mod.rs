@@ -10,7 +10,6 @@ mod written;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use asking::{Asker, wait_for_other_times};
 use fanlight_canonical::comparison::{
     Difference, Severity, Tolerance, compare_answers, compare_definitions, compare_openings,
 };
@@ -19,15 +18,16 @@ use fanlight_config::{Config, Secret, Server, SessionPolicy, Transport};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Json, Response};
-use plan::{Plan, Planned, subject};
-use recorded::{Definition, Recorded};
-use report::{Case, Report};
 
 use super::judge_command::named_transport;
 use crate::cli::ReplayArgs;
 use crate::failure::Failure;
 use crate::judge::Mask;
 use crate::recording::Recording;
+use asking::{Asker, wait_for_other_times};
+use plan::{Plan, Planned, subject};
+use recorded::{Definition, Recorded};
+use report::{Case, Report};
 
 /// The number of further sessions that get the requests again, which shows values that vary between processes.
 const SESSIONS: usize = 3;
@@ -296,7 +296,7 @@ const TOKEN: &str = "FANLIGHT_TOKEN";
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// The server that the command line names. `loaded` is the configuration for `--server`.
-pub(super) fn find_server(args: &ReplayArgs, loaded: Option<&Config>) -> Result<Server, Failure> {
+fn find_server(args: &ReplayArgs, loaded: Option<&Config>) -> Result<Server, Failure> {
     let server = match loaded.zip(args.server.as_ref()) {
         Some((config, name)) => {
             let known = config.servers.iter().find(|known| known.name == *name);

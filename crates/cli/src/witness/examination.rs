@@ -30,7 +30,7 @@ pub(super) struct Verdict {
 }
 
 /// Examines a gateway: sends the requests of all cases and judges the answers.
-pub(super) struct Examination<'a> {
+struct Examination<'a> {
     run: Run,
     stage: &'a Stage,
     client: PerfectClient,

@@ -1,7 +1,11 @@
 //! The entry for Fanlight in a client's file.
 
+use serde_json::{Value as Json, json};
+
 use crate::client_files::client::Client;
-use crate::client_files::item::{Item, Language, toml_key};
+use crate::client_files::item::{
+    Language, to_flow, to_json, to_toml, to_yaml, to_yaml_item, toml_key,
+};
 
 /// The variable with a client's token for Fanlight.
 const VARIABLE: &str = "FANLIGHT_TOKEN";
@@ -45,7 +49,7 @@ pub struct Entry {
     /// The name among the servers.
     pub name: String,
     /// The entry.
-    pub value: Item,
+    pub value: Json,
     reach: Option<Reach>,
 }
 
@@ -76,7 +80,7 @@ impl Entry {
     }
 
     /// An entry from a file.
-    pub fn from_file(client: Client, name: &str, value: Item) -> Self {
+    pub fn from_file(client: Client, name: &str, value: Json) -> Self {
         Self {
             client,
             name: name.to_owned(),
@@ -115,16 +119,12 @@ impl Entry {
         } = self;
         let section = client.section();
         let text = match client.language() {
-            Language::Json => {
-                Item::map([(section, Item::map([(name, value.clone())]))]).to_json("", "  ") + "\n"
-            }
-            Language::Toml => format!("[{section}.{}]\n{}", toml_key(name), value.to_toml()),
+            Language::Json => to_json(&json!({ section: { name: value } }), "", "  ") + "\n",
+            Language::Toml => format!("[{section}.{}]\n{}", toml_key(name), to_toml(value)),
             Language::Yaml if *client == Client::Continue => {
-                format!("{section}:\n{}", value.to_yaml_item("  "))
+                format!("{section}:\n{}", to_yaml_item(value, "  "))
             }
-            Language::Yaml => {
-                Item::map([(section, Item::map([(name, value.clone())]))]).to_yaml("")
-            }
+            Language::Yaml => to_yaml(&json!({ section: { name: value } }), ""),
         };
         Snippet {
             language: client.language(),
@@ -138,11 +138,11 @@ impl Entry {
         let Some(Reach::Http { url, credential }) = &self.reach else {
             return None;
         };
-        let (name, url) = (shell(&self.name), shell(url));
+        let (name, url) = (for_shell(&self.name), for_shell(url));
         let header =
             authorization(self.client, credential).map(|value| format!("Authorization: {value}"));
         let header = header.map_or_else(String::new, |header| {
-            format!(" --header {}", shell(&header))
+            format!(" --header {}", for_shell(&header))
         });
         match self.client {
             Client::ClaudeCode => Some(format!(
@@ -159,13 +159,13 @@ impl Entry {
                 Some(format!("codex mcp add {name} --url {url}{token}"))
             }
             Client::VsCode => {
-                let Item::Map(mut members) = self.value.clone() else {
+                let Json::Object(mut members) = self.value.clone() else {
                     return None;
                 };
-                members.insert(0, ("name".to_owned(), Item::text(self.name.clone())));
+                members.shift_insert(0, "name".to_owned(), json!(self.name));
                 Some(format!(
                     "code --add-mcp {}",
-                    shell(&Item::Map(members).to_flow())
+                    for_shell(&to_flow(&Json::Object(members)))
                 ))
             }
             _ => None,
@@ -174,7 +174,7 @@ impl Entry {
 }
 
 /// A word for a shell, quoted if necessary.
-fn shell(text: &str) -> String {
+pub fn for_shell(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         text.to_owned()
@@ -183,96 +183,64 @@ fn shell(text: &str) -> String {
     }
 }
 
-fn url_entry(client: Client, name: &str, url: &str, credential: &Credential) -> Item {
-    let text = |text: &str| Item::text(text);
-    let mut entry: Vec<(&str, Item)> = match client {
-        Client::ClaudeCode | Client::VsCode => vec![("type", text("http")), ("url", text(url))],
-        Client::Windsurf => vec![("serverUrl", text(url))],
-        Client::Cline => vec![("type", text("streamableHttp")), ("url", text(url))],
-        Client::Roo => vec![("type", text("streamable-http")), ("url", text(url))],
-        Client::Gemini => vec![("httpUrl", text(url))],
-        Client::OpenCode => vec![
-            ("type", text("remote")),
-            ("url", text(url)),
-            ("enabled", Item::Flag(true)),
-        ],
-        Client::Continue => vec![
-            ("name", text(name)),
-            ("type", text("streamable-http")),
-            ("url", text(url)),
-        ],
-        Client::Goose => goose_entry(name, "streamable_http", vec![("uri", text(url))]),
+fn url_entry(client: Client, name: &str, url: &str, credential: &Credential) -> Json {
+    let mut entry = match client {
+        Client::ClaudeCode | Client::VsCode => json!({ "type": "http", "url": url }),
+        Client::Windsurf => json!({ "serverUrl": url }),
+        Client::Cline => json!({ "type": "streamableHttp", "url": url }),
+        Client::Roo => json!({ "type": "streamable-http", "url": url }),
+        Client::Gemini => json!({ "httpUrl": url }),
+        Client::OpenCode => json!({ "type": "remote", "url": url, "enabled": true }),
+        Client::Continue => json!({ "name": name, "type": "streamable-http", "url": url }),
+        Client::Goose => goose_entry(name, "streamable_http", &json!({ "uri": url })),
         Client::ClaudeDesktop | Client::Cursor | Client::Codex | Client::Zed | Client::LmStudio => {
-            vec![("url", text(url))]
+            json!({ "url": url })
         }
     };
     if let (Client::Codex, Credential::Unknown) = (client, credential) {
-        entry.push(("bearer_token_env_var", text(VARIABLE)));
-        return Item::map(entry);
+        entry["bearer_token_env_var"] = json!(VARIABLE);
+        return entry;
     }
     let Some(value) = authorization(client, credential) else {
-        return Item::map(entry);
+        return entry;
     };
-    let headers = Item::map([("Authorization", Item::Text(value))]);
+    let headers = json!({ "Authorization": value });
     match client {
-        Client::Codex => entry.push(("http_headers", headers)),
-        Client::Continue => entry.push(("requestOptions", Item::map([("headers", headers)]))),
-        Client::Goose => {
-            if *credential == Credential::Unknown {
-                entry.push(("env_keys", Item::texts([VARIABLE])));
+        Client::Codex => entry["http_headers"] = headers,
+        Client::Continue => entry["requestOptions"] = json!({ "headers": headers }),
+        _ => {
+            if client == Client::Goose && *credential == Credential::Unknown {
+                entry["env_keys"] = json!([VARIABLE]);
             }
-            entry.push(("headers", headers));
+            entry["headers"] = headers;
         }
-        _ => entry.push(("headers", headers)),
     }
-    Item::map(entry)
+    entry
 }
 
-fn command_entry(client: Client, name: &str, command: &str, args: &[String]) -> Item {
-    let program = Item::text(command);
-    let list = Item::texts(args.iter().cloned());
+fn command_entry(client: Client, name: &str, command: &str, args: &[String]) -> Json {
     match client {
         Client::OpenCode => {
-            let words = std::iter::once(command.to_owned()).chain(args.iter().cloned());
-            Item::map([
-                ("type", Item::text("local")),
-                ("command", Item::texts(words)),
-                ("enabled", Item::Flag(true)),
-            ])
+            let words = [&[command.to_owned()][..], args].concat();
+            json!({ "type": "local", "command": words, "enabled": true })
         }
-        Client::Goose => Item::map(goose_entry(
-            name,
-            "stdio",
-            vec![("cmd", program), ("args", list)],
-        )),
-        Client::Continue => Item::map([
-            ("name", Item::text(name)),
-            ("command", program),
-            ("args", list),
-        ]),
-        Client::VsCode | Client::ClaudeCode => Item::map([
-            ("type", Item::text("stdio")),
-            ("command", program),
-            ("args", list),
-        ]),
-        _ => Item::map([("command", program), ("args", list)]),
+        Client::Goose => goose_entry(name, "stdio", &json!({ "cmd": command, "args": args })),
+        Client::Continue => json!({ "name": name, "command": command, "args": args }),
+        Client::VsCode | Client::ClaudeCode => {
+            json!({ "type": "stdio", "command": command, "args": args })
+        }
+        _ => json!({ "command": command, "args": args }),
     }
 }
 
 /// The members that Goose itself writes into each entry, merged with one kind of entry's members.
-fn goose_entry<'a>(
-    name: &str,
-    kind: &'a str,
-    members: Vec<(&'a str, Item)>,
-) -> Vec<(&'a str, Item)> {
-    let mut entry = vec![
-        ("enabled", Item::Flag(true)),
-        ("type", Item::text(kind)),
-        ("name", Item::text(name)),
-    ];
-    entry.extend(members);
-    entry.push(("description", Item::text("Fanlight")));
-    entry.push(("timeout", Item::Number("300".to_owned())));
+fn goose_entry(name: &str, kind: &str, members: &Json) -> Json {
+    let mut entry = json!({ "enabled": true, "type": kind, "name": name });
+    for (key, value) in members.as_object().into_iter().flatten() {
+        entry[key] = value.clone();
+    }
+    entry["description"] = json!("Fanlight");
+    entry["timeout"] = json!(300);
     entry
 }
 
@@ -355,7 +323,7 @@ mod tests {
 
     #[test]
     fn command_quotes_what_a_shell_would_read() {
-        assert_eq!(shell("it's"), "'it'\\''s'");
-        assert_eq!(shell("http://h:1/mcp"), "http://h:1/mcp");
+        assert_eq!(for_shell("it's"), "'it'\\''s'");
+        assert_eq!(for_shell("http://h:1/mcp"), "http://h:1/mcp");
     }
 }

@@ -1,6 +1,8 @@
-//! A value for a file, and its notation in JSON, YAML and TOML.
+//! Values of entries, in the notations of JSON, YAML and TOML.
 
 use std::fmt::Write as _;
+
+use serde_json::Value as Json;
 
 fanlight_protocol::named! {
     /// The notation of a file.
@@ -15,174 +17,106 @@ fanlight_protocol::named! {
     }
 }
 
-/// A value to be written; members of mappings keep their order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
-    /// Null.
-    Null,
-    /// A boolean.
-    Flag(bool),
-    /// A number as digits.
-    Number(String),
-    /// A string.
-    Text(String),
-    /// A list.
-    List(Vec<Item>),
-    /// A mapping.
-    Map(Vec<(String, Item)>),
+/// The value as JSON in several lines. Lines after the first begin with `indent`; each level adds
+/// `unit`.
+pub(super) fn to_json(value: &Json, indent: &str, unit: &str) -> String {
+    let inner = format!("{indent}{unit}");
+    let block = |open: char, close: char, lines: Vec<String>| {
+        format!(
+            "{open}\n{inner}{}\n{indent}{close}",
+            lines.join(&format!(",\n{inner}"))
+        )
+    };
+    match value {
+        Json::Object(members) if !members.is_empty() => {
+            let line = |(key, value): (&String, &Json)| {
+                format!("{}: {}", quoted(key), to_json(value, &inner, unit))
+            };
+            block('{', '}', members.iter().map(line).collect())
+        }
+        Json::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
+            let lines = items.iter().map(|item| to_json(item, &inner, unit));
+            block('[', ']', lines.collect())
+        }
+        _ => to_flow(value),
+    }
 }
 
-impl Item {
-    /// A string.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self::Text(text.into())
+/// The value as JSON in one line, which is also YAML.
+pub(super) fn to_flow(value: &Json) -> String {
+    match value {
+        Json::String(text) => quoted(text),
+        Json::Array(items) => format!("[{}]", joined(items.iter().map(to_flow))),
+        Json::Object(members) => {
+            let pair =
+                |(key, value): (&String, &Json)| format!("{}: {}", quoted(key), to_flow(value));
+            format!("{{{}}}", joined(members.iter().map(pair)))
+        }
+        _ => value.to_string(),
     }
+}
 
-    /// A list of strings.
-    pub fn texts<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Self {
-        Self::List(texts.into_iter().map(Self::text).collect())
-    }
-
-    /// A mapping.
-    pub fn map<K: Into<String>>(members: impl IntoIterator<Item = (K, Self)>) -> Self {
-        Self::Map(
-            members
-                .into_iter()
-                .map(|(key, value)| (key.into(), value))
-                .collect(),
-        )
-    }
-
-    /// The member of a mapping.
-    pub fn member(&self, key: &str) -> Option<&Self> {
-        let Self::Map(members) = self else {
-            return None;
-        };
-        members
-            .iter()
-            .find(|(name, _)| name == key)
-            .map(|(_, value)| value)
-    }
-
-    /// The value as JSON in several lines. Lines after the first begin with `indent`; each level
-    /// adds `unit`.
-    pub fn to_json(&self, indent: &str, unit: &str) -> String {
-        let inner = format!("{indent}{unit}");
-        let block = |open: char, close: char, lines: Vec<String>| {
-            format!(
-                "{open}\n{inner}{}\n{indent}{close}",
-                lines.join(&format!(",\n{inner}"))
-            )
-        };
-        match self {
-            Self::Map(members) if !members.is_empty() => {
-                let line = |(key, value): &(String, Self)| {
-                    format!("{}: {}", quoted(key), value.to_json(&inner, unit))
-                };
-                block('{', '}', members.iter().map(line).collect())
+/// The members of a mapping as lines of YAML that begin with `indent`; any other value as one line.
+pub fn to_yaml(value: &Json, indent: &str) -> String {
+    let Json::Object(members) = value else {
+        return format!("{indent}{}\n", to_yaml_scalar(value));
+    };
+    let mut lines = String::new();
+    for (key, value) in members {
+        let key = yaml_text(key);
+        let inner = format!("{indent}  ");
+        // Writing to a string cannot fail.
+        let _ = match value {
+            Json::Object(members) if !members.is_empty() => {
+                write!(lines, "{indent}{key}:\n{}", to_yaml(value, &inner))
             }
-            Self::List(items)
-                if items
+            Json::Array(items) if items.iter().any(Json::is_object) => {
+                let items: String = items
                     .iter()
-                    .any(|item| matches!(item, Self::Map(_) | Self::List(_))) =>
-            {
-                block(
-                    '[',
-                    ']',
-                    items
-                        .iter()
-                        .map(|item| item.to_json(&inner, unit))
-                        .collect(),
-                )
+                    .map(|item| to_yaml_item(item, &inner))
+                    .collect();
+                write!(lines, "{indent}{key}:\n{items}")
             }
-            _ => self.to_flow(),
-        }
-    }
-
-    /// The value as JSON in one line, which is also YAML.
-    pub fn to_flow(&self) -> String {
-        match self {
-            Self::Null => "null".to_owned(),
-            Self::Flag(flag) => flag.to_string(),
-            Self::Number(digits) => digits.clone(),
-            Self::Text(text) => quoted(text),
-            Self::List(items) => format!("[{}]", joined(items.iter().map(Self::to_flow))),
-            Self::Map(members) => {
-                let pair =
-                    |(key, value): &(String, Self)| format!("{}: {}", quoted(key), value.to_flow());
-                format!("{{{}}}", joined(members.iter().map(pair)))
-            }
-        }
-    }
-
-    /// The members of a mapping as lines of YAML that begin with `indent`; any other value as one
-    /// line.
-    pub fn to_yaml(&self, indent: &str) -> String {
-        let Self::Map(members) = self else {
-            return format!("{indent}{}\n", self.to_yaml_scalar());
+            _ => writeln!(lines, "{indent}{key}: {}", to_yaml_scalar(value)),
         };
-        let mut lines = String::new();
-        for (key, value) in members {
-            let key = yaml_text(key);
-            // Writing to a string cannot fail.
-            let _ = match value {
-                Self::Map(inner) if !inner.is_empty() => {
-                    write!(
-                        lines,
-                        "{indent}{key}:\n{}",
-                        value.to_yaml(&format!("{indent}  "))
-                    )
-                }
-                Self::List(items) if items.iter().any(|item| matches!(item, Self::Map(_))) => {
-                    let items: String = items
-                        .iter()
-                        .map(|item| item.to_yaml_item(&format!("{indent}  ")))
-                        .collect();
-                    write!(lines, "{indent}{key}:\n{items}")
-                }
-                _ => writeln!(lines, "{indent}{key}: {}", value.to_yaml_scalar()),
+    }
+    lines
+}
+
+/// A mapping as an entry of a YAML list, with its dash at `indent`.
+pub(super) fn to_yaml_item(value: &Json, indent: &str) -> String {
+    let lines = to_yaml(value, &format!("{indent}  "));
+    format!("{indent}- {}", lines.trim_start())
+}
+
+fn to_yaml_scalar(value: &Json) -> String {
+    match value {
+        Json::String(text) => yaml_text(text),
+        Json::Array(items) => format!("[{}]", joined(items.iter().map(to_yaml_scalar))),
+        _ => to_flow(value),
+    }
+}
+
+/// The members of a mapping as lines of a TOML table. Inner mappings are inline tables; null is left
+/// out.
+pub(super) fn to_toml(value: &Json) -> String {
+    let members = value.as_object().into_iter().flatten();
+    members
+        .filter(|(_, value)| !value.is_null())
+        .map(|(key, value)| format!("{} = {}\n", toml_key(key), to_toml_value(value)))
+        .collect()
+}
+
+fn to_toml_value(value: &Json) -> String {
+    match value {
+        Json::Object(members) => {
+            let pair = |(key, value): (&String, &Json)| {
+                format!("{} = {}", toml_key(key), to_toml_value(value))
             };
+            format!("{{ {} }}", joined(members.iter().map(pair)))
         }
-        lines
-    }
-
-    /// A mapping as an entry of a YAML list, with its dash at `indent`.
-    pub fn to_yaml_item(&self, indent: &str) -> String {
-        let lines = self.to_yaml(&format!("{indent}  "));
-        format!("{indent}- {}", lines.trim_start())
-    }
-
-    fn to_yaml_scalar(&self) -> String {
-        match self {
-            Self::Text(text) => yaml_text(text),
-            Self::List(items) => format!("[{}]", joined(items.iter().map(Self::to_yaml_scalar))),
-            _ => self.to_flow(),
-        }
-    }
-
-    /// The members of a mapping as lines of a TOML table. Inner mappings are inline tables; null is
-    /// left out.
-    pub fn to_toml(&self) -> String {
-        let Self::Map(members) = self else {
-            return String::new();
-        };
-        let given = members.iter().filter(|(_, value)| *value != Self::Null);
-        given
-            .map(|(key, value)| format!("{} = {}\n", toml_key(key), value.to_toml_value()))
-            .collect()
-    }
-
-    fn to_toml_value(&self) -> String {
-        match self {
-            Self::Map(members) => {
-                let pair = |(key, value): &(String, Self)| {
-                    format!("{} = {}", toml_key(key), value.to_toml_value())
-                };
-                format!("{{ {} }}", joined(members.iter().map(pair)))
-            }
-            Self::List(items) => format!("[{}]", joined(items.iter().map(Self::to_toml_value))),
-            _ => self.to_flow(),
-        }
+        Json::Array(items) => format!("[{}]", joined(items.iter().map(to_toml_value))),
+        _ => to_flow(value),
     }
 }
 
@@ -226,32 +160,34 @@ fn yaml_text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn sample() -> Item {
-        Item::map([
-            ("url", Item::text("http://127.0.0.1:8080/mcp")),
-            ("args", Item::texts(["-y", "true", "a b"])),
-            ("on", Item::Flag(true)),
-            ("headers", Item::map([("X y", Item::text("\"quoted\"\n"))])),
-            ("none", Item::Map(Vec::new())),
-        ])
+    fn sample() -> Json {
+        json!({
+            "url": "http://127.0.0.1:8080/mcp",
+            "args": ["-y", "true", "a b"],
+            "on": true,
+            "headers": { "X y": "\"quoted\"\n" },
+            "none": {},
+        })
     }
 
     #[test]
     fn json_is_indented_as_its_surroundings() {
         let expected = "{\n\t\t\"url\": \"http://127.0.0.1:8080/mcp\",\n\t\t\"args\": [\"-y\", \"true\", \"a b\"],\n\t\t\"on\": \
                         true,\n\t\t\"headers\": {\n\t\t\t\"X y\": \"\\\"quoted\\\"\\n\"\n\t\t},\n\t\t\"none\": {}\n\t}";
-        assert_eq!(sample().to_json("\t", "\t"), expected);
+        assert_eq!(to_json(&sample(), "\t", "\t"), expected);
     }
 
     #[test]
     fn yaml_quotes_what_is_no_plain_string() {
         let expected = "url: \"http://127.0.0.1:8080/mcp\"\nargs: [\"-y\", \"true\", \"a b\"]\n\"on\": true\nheaders:\n  \"X y\": \
                         \"\\\"quoted\\\"\\n\"\nnone: {}\n";
-        assert_eq!(sample().to_yaml(""), expected);
+        assert_eq!(to_yaml(&sample(), ""), expected);
         assert_eq!(
-            Item::map([("name", Item::text("a")), ("b", Item::text("c"))]).to_yaml_item("  "),
+            to_yaml_item(&json!({ "name": "a", "b": "c" }), "  "),
             "  - name: a\n    b: c\n"
         );
     }
@@ -260,6 +196,6 @@ mod tests {
     fn toml_has_inline_tables() {
         let expected = "url = \"http://127.0.0.1:8080/mcp\"\nargs = [\"-y\", \"true\", \"a b\"]\non = true\nheaders = { \"X y\" = \
                         \"\\\"quoted\\\"\\n\" }\nnone = {  }\n";
-        assert_eq!(sample().to_toml(), expected);
+        assert_eq!(to_toml(&sample()), expected);
     }
 }

@@ -16,8 +16,8 @@ mod read;
 
 pub use client::Client;
 pub use edit::{EditError, add, entries, find_entry, remove};
-pub use entry::{Credential, Entry, Reach, Snippet};
-pub use item::{Item, Language};
+pub use entry::{Credential, Entry, Reach, Snippet, for_shell};
+pub use item::{Language, to_yaml};
 pub use package::{PackagedServer, server_json, variable_name};
 pub use places::{Places, System};
 pub(crate) use read::is_comment;

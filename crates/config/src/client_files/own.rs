@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use serde_json::{Value as Json, json};
+
 use crate::client_files::edit::item;
-use crate::client_files::item::Item;
 use crate::client_files::read::{ClientFile, Input, expressions};
 
 /// The members of an entry in the order of writing.
@@ -28,17 +29,17 @@ impl ClientFile {
         &self,
         path: &Path,
         is_option: &dyn Fn(&str) -> bool,
-    ) -> (Vec<(String, Item)>, Vec<String>) {
+    ) -> (Vec<(String, Json)>, Vec<String>) {
         let folder = self
             .project
             .as_deref()
             .or(path.parent())
             .unwrap_or(Path::new(""));
-        let Some(Item::Map(servers)) = self.root.field("mcpServers").map(item) else {
+        let Some(Json::Object(servers)) = self.root.field("mcpServers").map(item) else {
             return Default::default();
         };
         let mut left_out = Vec::new();
-        let entry = |(name, value): (String, Item)| {
+        let entry = |(name, value): (String, Json)| {
             let value = filled(&value, self.project.as_deref());
             let unknown = |key: &str| left_out.push(format!("`{key}` of `{name}` is unknown here"));
             let value = own_entry(value, folder, self.project.is_some(), is_option, unknown);
@@ -51,51 +52,51 @@ impl ClientFile {
 
 /// An entry without alternative names of options, and with absolute paths.
 fn own_entry(
-    value: Item,
+    value: Json,
     folder: &Path,
     is_of_project: bool,
     is_option: &dyn Fn(&str) -> bool,
     mut unknown: impl FnMut(&str),
-) -> Item {
-    let Item::Map(members) = value else {
+) -> Json {
+    let Json::Object(members) = value else {
         return value;
     };
-    let mut own: Vec<(String, Item)> = Vec::new();
+    let mut own: Vec<(String, Json)> = Vec::new();
     let (mut allow, mut deny) = (None, Vec::new());
     for (key, value) in members {
-        let absolute = |value: &Item| match value {
-            Item::Text(path) if !path.starts_with("${") => {
-                Item::text(folder.join(path).display().to_string())
+        let absolute = |value: &Json| match value {
+            Json::String(path) if !path.starts_with("${") => {
+                json!(folder.join(path).display().to_string())
             }
             other => other.clone(),
         };
         match (key.as_str(), &value) {
-            (_, Item::Null) => {}
-            ("disabled", Item::Flag(false)) | ("enabled", Item::Flag(true)) => {}
-            ("disabled", Item::Flag(true)) => own.push(("enabled".to_owned(), Item::Flag(false))),
-            ("type", Item::Text(kind)) if kind != "sse" => {}
+            (_, Json::Null) => {}
+            ("disabled", Json::Bool(false)) | ("enabled", Json::Bool(true)) => {}
+            ("disabled", Json::Bool(true)) => own.push(("enabled".to_owned(), Json::Bool(false))),
+            ("type", Json::String(kind)) if kind != "sse" => {}
             ("serverUrl" | "httpUrl", _) => own.push(("url".to_owned(), value)),
             ("includeTools", _) => allow = Some(value),
-            ("disabledTools" | "excludeTools", Item::List(names)) => deny.extend(names.clone()),
+            ("disabledTools" | "excludeTools", Json::Array(names)) => deny.extend(names.clone()),
             ("cwd" | "envFile", _) => own.push((key, absolute(&value))),
-            ("args" | "inheritEnv", Item::List(items)) if items.is_empty() => {}
-            ("env" | "headers", Item::Map(pairs)) if pairs.is_empty() => {}
+            ("args" | "inheritEnv", Json::Array(items)) if items.is_empty() => {}
+            ("env" | "headers", Json::Object(pairs)) if pairs.is_empty() => {}
             _ if is_option(&key) => own.push((key, value)),
             _ => unknown(&key),
         }
     }
-    let has = |own: &[(String, Item)], key: &str| own.iter().any(|(known, _)| known == key);
+    let has = |own: &[(String, Json)], key: &str| own.iter().any(|(known, _)| known == key);
     // The client starts a project's servers in the project's folder. In other files, a relative
     // path refers to the file's own folder.
     let starts_in_folder = is_of_project || own.iter().any(|(key, value)| is_relative(key, value));
     if starts_in_folder && has(&own, "command") && !has(&own, "cwd") {
-        own.push(("cwd".to_owned(), Item::text(folder.display().to_string())));
+        own.push(("cwd".to_owned(), json!(folder.display().to_string())));
     }
     if (allow.is_some() || !deny.is_empty()) && !has(&own, "tools") {
         let mut tools = Vec::new();
         tools.extend(allow.map(|names| ("allow", names)));
-        tools.extend((!deny.is_empty()).then_some(("deny", Item::List(deny))));
-        own.push(("tools".to_owned(), Item::map(tools)));
+        tools.extend((!deny.is_empty()).then_some(("deny", Json::Array(deny))));
+        own.push(("tools".to_owned(), Json::from_iter(tools)));
     }
     own.sort_by_key(|(key, _)| {
         ORDER
@@ -103,42 +104,42 @@ fn own_entry(
             .position(|known| known == key)
             .unwrap_or(ORDER.len())
     });
-    Item::Map(own)
+    own.into_iter().collect()
 }
 
 /// Whether a command or an argument is a path relative to the start folder.
-fn is_relative(key: &str, value: &Item) -> bool {
+fn is_relative(key: &str, value: &Json) -> bool {
     let is_path = |text: &str| text.starts_with("./") || text.starts_with("../");
     match (key, value) {
-        ("command", Item::Text(command)) => is_path(command),
-        ("args", Item::List(items)) => items
+        ("command", Json::String(command)) => is_path(command),
+        ("args", Json::Array(items)) => items
             .iter()
-            .any(|item| matches!(item, Item::Text(text) if is_path(text))),
+            .any(|item| matches!(item, Json::String(text) if is_path(text))),
         _ => false,
     }
 }
 
 /// A value in which Fanlight's variables replace editors' variables.
-fn filled(value: &Item, project: Option<&Path>) -> Item {
+fn filled(value: &Json, project: Option<&Path>) -> Json {
     match value {
-        Item::Text(text) => {
+        Json::String(text) => {
             let text = expressions(text, "${env:", "}", &|name| Some(format!("${{{name}}}")));
             let text = expressions(&text, "${input:", "}", &|id| {
                 Some(format!("${{{}}}", Input::variable(id)))
             });
             let text = text.replace("${userHome}", "${HOME}");
             let Some(project) = project else {
-                return Item::Text(text);
+                return Json::String(text);
             };
             let name = project
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned())
                 .unwrap_or_default();
             let text = text.replace("${workspaceFolder}", &project.display().to_string());
-            Item::Text(text.replace("${workspaceFolderBasename}", &name))
+            Json::String(text.replace("${workspaceFolderBasename}", &name))
         }
-        Item::List(items) => Item::List(items.iter().map(|item| filled(item, project)).collect()),
-        Item::Map(members) => Item::map(
+        Json::Array(items) => Json::Array(items.iter().map(|item| filled(item, project)).collect()),
+        Json::Object(members) => Json::from_iter(
             members
                 .iter()
                 .map(|(key, value)| (key.clone(), filled(value, project))),
@@ -149,9 +150,9 @@ fn filled(value: &Item, project: Option<&Path>) -> Item {
 
 #[cfg(test)]
 mod tests {
-    use crate::document::{Source, Syntax};
-
     use super::*;
+    use crate::client_files::item::to_flow;
+    use crate::document::{Source, Syntax};
 
     #[test]
     fn entry_has_the_names_of_options_and_absolute_paths() {
@@ -165,7 +166,7 @@ mod tests {
         let (entries, left_out) = file.own_entries(path, &|key| key != "new");
         assert_eq!((entries.len(), left_out.len()), (1, 1), "{left_out:?}");
         assert_eq!(
-            entries[0].1.to_flow(),
+            to_flow(&entries[0].1),
             r#"{"enabled": false, "command": "/p/x", "env": {"K": "${INPUT_MY_KEY}", "E": "${E}"}, "envFile": "/p/a.env", "cwd": "/p", "tools": {"deny": ["d"]}}"#
         );
     }
@@ -182,7 +183,7 @@ mod tests {
             .own_entries(path, &|_| true)
             .0
             .into_iter()
-            .map(|(_, entry)| entry.to_flow())
+            .map(|(_, entry)| to_flow(&entry))
             .collect();
         let relative = r#"{"command": "node", "args": ["./weather.js"], "cwd": "/home/me/Claude"}"#;
         assert_eq!(entries, [relative, r#"{"command": "node"}"#]);

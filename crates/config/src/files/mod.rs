@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use self::tree::Tree;
 use crate::model::Config;
-use crate::model::auth::AuthChoice;
-use crate::model::auth::methods::Key;
+use crate::model::auth::{AuthChoice, Key};
 use crate::model::listener::Tls;
 use crate::model::operators::Admin;
 use crate::model::policy::AllowedClients;

@@ -8,7 +8,7 @@ mod values;
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::model::auth::methods::Key;
+use crate::model::auth::Key;
 use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::reader::Reader;

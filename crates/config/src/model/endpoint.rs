@@ -1,16 +1,17 @@
 //! One endpoint: a view of the servers for some clients.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value as Json};
 
-use super::auth::scopes::ScopeRules;
+use super::auth::ScopeRules;
 use super::operators::{CONTENT, ContentChoice};
 use super::policy::{AllowedClients, WHO};
-use super::results::Results;
 use super::tools::{EntryFilter, PATTERNS};
 use super::values::ANY;
 use crate::definition::Form;
 use crate::option::fields::Fields;
-use crate::option::kind::{Each, Kind, Maybe, Nested, count};
+use crate::option::kind::{Each, Kind, Maybe, Nested, TIME, count, size};
 use crate::option::map::NameMap;
 use crate::option::reader::Reader;
 use crate::option::{Options as _, options};
@@ -134,4 +135,25 @@ fn is_path(path: &str) -> bool {
         || path
             .strip_prefix('/')
             .is_some_and(|rest| rest.split('/').all(is_segment))
+}
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+options! {
+    /// The bounds of large results. Clients get a longer answer shortened, and read the rest in
+    /// parts. `results: {}` suffices.
+    pub struct Results: "results", "in `results`";
+    options {
+        /// The longest answer to a tool call that passes unchanged.
+        "inline" => inline: usize = 32 * KIB, size(4 * KIB, 1 << 30);
+        /// The time for which whole results are kept at most. The oldest go earlier if there is no
+        /// room.
+        "keepFor" => keep_for: Duration = Duration::from_secs(3600), TIME;
+        /// The memory for whole results.
+        "memory" => memory: usize = 64 * MIB, size(MIB, 1 << 40);
+        /// The room below `stateDir` for whole results, encrypted, once `memory` is full. Without
+        /// `stateDir` there is none.
+        "disk" => disk: usize = 1 << 30, size(0, 1 << 50);
+    }
 }

@@ -8,7 +8,7 @@ use super::auth::values::URI;
 use super::headers::Headers;
 use super::life::FOLDER;
 use super::rates::RateMatch;
-use super::values::url_without_secrets;
+use super::values::{TOKEN, url_without_secrets};
 use crate::definition::Visible;
 use crate::option::kind::{Choice, Flag, Maybe, Nested, Parsed, checked, time};
 use crate::option::options;
@@ -43,7 +43,7 @@ options! {
 }
 
 /// The URL of a hook, whose path and query may hold a secret.
-pub(super) const HOOK_URL: Parsed<Secret> = Parsed {
+const HOOK_URL: Parsed<Secret> = Parsed {
     visible: URI.visible,
     parse: |reader, text| (URI.parse)(reader, text).map(Secret::new),
     show: |url| match url.expose() {
@@ -87,3 +87,27 @@ const HOOK_TIME: Parsed<HookTime> = checked!(
 
 const FAILURE: Choice<HookFailure> =
     Choice(&[("deny", HookFailure::Deny), ("allow", HookFailure::Allow)]);
+
+options! {
+    /// A webhook that tells what waits for somebody.
+    pub struct NotifyOptions: "notify", "in an entry of `notify`";
+    options {
+        /// Its URL, which gets a `POST` with a JSON object.
+        "url" => url: Secret = Secret::new(String::new()), HOOK_URL, example "https://chat.example.com/hook";
+        /// The key of its signatures: 16 characters or more, or `whsec_` and base64.
+        "secret" => secret: Option<Secret> = None, Maybe(TOKEN), example "${NOTIFY_SECRET}";
+        /// The events: a call waits for an `approval`, a `pin` holds a definition, a server is down
+        /// (`serverDown`).
+        "events" => events: Vec<&'static str> = EVENTS.to_vec(), OneOrMany(EVENT), example "[approval, pin]";
+    }
+}
+
+const EVENTS: [&str; 3] = ["approval", "pin", "serverDown"];
+
+const EVENT: Parsed<&'static str> = checked!(
+    Visible::All,
+    |text| EVENTS.into_iter().find(|event| *event == text),
+    "is no event",
+    "write some of `approval`, `pin` and `serverDown`",
+    |event| json!(event)
+);

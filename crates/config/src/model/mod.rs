@@ -3,22 +3,18 @@
 
 pub(crate) mod audit;
 pub(crate) mod auth;
-pub(crate) mod budgets;
 pub(crate) mod endpoint;
 pub(crate) mod headers;
 pub(crate) mod hooks;
 pub(crate) mod life;
 pub(crate) mod limits;
 pub(crate) mod listener;
-pub(crate) mod notify;
 pub(crate) mod operators;
 pub(crate) mod pins;
 pub(crate) mod policy;
 pub(crate) mod rates;
 pub(crate) mod replicas;
-pub(crate) mod results;
 pub(crate) mod rewriting;
-pub(crate) mod secret;
 pub(crate) mod server;
 pub(crate) mod server_auth;
 pub(crate) mod tools;
@@ -27,30 +23,28 @@ pub(crate) mod versions;
 
 use std::path::PathBuf;
 
-use crate::settings::ListenAddress;
 use ipnet::IpNet;
 
 use crate::definition::Form;
 use crate::option::kind::{Each, Maybe, Nested, OrOff};
 use crate::option::several::Sections;
 use crate::option::{Options, options};
+use crate::settings::ListenAddress;
 use audit::AuditOptions;
 use auth::values::NETWORK;
 use auth::{AuthChoice, AuthKind};
 use endpoint::{Endpoint, Endpoints};
-use hooks::HookOptions;
+use hooks::{HookOptions, NotifyOptions};
 use life::FOLDER;
 use limits::{Limits, Timeouts};
 use listener::{ADDRESS, Tls};
-use notify::NotifyOptions;
 use operators::{Admin, Telemetry};
 use pins::PinOptions;
 use policy::PolicyOptions;
 use replicas::ReplicaOptions;
 use rewriting::Naming;
-use secret::SealKey;
 use server::Server;
-use values::{HOST, KEY, ORIGIN, PATH, PATTERN, PUBLIC_URL, loopback};
+use values::{HOST, KEY, ORIGIN, PATH, PATTERN, PUBLIC_URL, SealKey, loopback};
 
 /// The path of the default endpoint.
 pub(crate) const DEFAULT_PATH: &str = "/mcp";

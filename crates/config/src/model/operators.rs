@@ -1,16 +1,16 @@
 //! Options for operators: the admin listener and telemetry.
 
-pub(crate) mod access;
-
-use crate::settings::{ListenAddress, Secret};
 use serde_json::json;
+use url::Url;
 
+use super::auth::values::is_safe;
 use super::listener::{ADDRESS, Tls};
+use super::policy::{AllowedClients, MEMBERS};
 use super::values::{TOKEN, loopback, url_without_secrets};
 use crate::definition::Visible;
 use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed, checked};
 use crate::option::options;
-use access::{AdminRoles, PUBLIC_URL};
+use crate::settings::{ListenAddress, Secret};
 
 options! {
     /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
@@ -118,10 +118,68 @@ const TRUST: Choice<TrustChoice> = Choice(&[
 
 const COLLECTOR: Parsed<String> = checked!(
     Visible::Authority,
-    |text| url::Url::parse(text)
+    |text| Url::parse(text)
         .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
         .then(|| text.to_owned()),
     "the endpoint of the collector is not an http or https URL",
     "write its base URL, such as `http://127.0.0.1:4318`",
     |url| json!(url_without_secrets(url))
 );
+
+options! {
+    /// The roles of identities of `auth`: `group:NAME`, or `user:ISSUER#SUBJECT` (`user:key#ci` is
+    /// the key `ci`). An identity has the highest role that lists it. Identities without a role are
+    /// refused.
+    pub struct AdminRoles: "roles", "in `roles` of `admin`";
+    options {
+        /// Identities that may do everything: call tools, switch and restart servers, reload, end
+        /// sessions.
+        "operator" => operator: Vec<AllowedClients> = Vec::new(), MEMBERS, example "# [\"group:platform\", \"user:key#ci\"]";
+        /// Identities that may see everything, and approve or refuse calls that wait for approval.
+        "approver" => approver: Vec<AllowedClients> = Vec::new(), MEMBERS, example "# [\"group:seniors\"]";
+        /// Identities that may see everything and change nothing.
+        "viewer" => viewer: Vec<AllowedClients> = Vec::new(), MEMBERS, example "# [\"group:staff\"]";
+    }
+}
+
+impl Default for AdminRoles {
+    fn default() -> Self {
+        <Self as crate::option::Options>::defaults()
+    }
+}
+
+impl AdminRoles {
+    /// Whether no identity has a role.
+    pub fn is_empty(&self) -> bool {
+        self.members().next().is_none()
+    }
+
+    /// The members of all roles, each with the name of its role.
+    pub fn members(&self) -> impl Iterator<Item = (&'static str, &AllowedClients)> {
+        [
+            ("operator", &self.operator),
+            ("approver", &self.approver),
+            ("viewer", &self.viewer),
+        ]
+        .into_iter()
+        .flat_map(|(role, members)| members.iter().map(move |member| (role, member)))
+    }
+}
+
+/// The origin at which operators open the page.
+pub(crate) const PUBLIC_URL: Parsed<String> = checked!(
+    Visible::All,
+    |text| protected_url(text)
+        .filter(|url| url.query().is_none() && url.path() == "/")
+        .map(|url| url.origin().ascii_serialization()),
+    "is not a URL under which operators can be served",
+    "write scheme, host and port alone, such as `https://fanlight.example.com`; only this machine may be named \
+     with http",
+    |url| json!(url)
+);
+
+/// A URL to which codes and cookies may travel.
+fn protected_url(text: &str) -> Option<Url> {
+    let url = Url::parse(text).ok()?;
+    (is_safe(&url) && url.fragment().is_none()).then_some(url)
+}

@@ -3,18 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::settings::{Endpoints, EraChoice, SessionPolicy, Transport, is_own_variable};
+use fanlight_fair::limit;
 use serde_json::json;
 
-use fanlight_fair::limit;
-
 use super::auth::values::TEXT;
+use super::endpoint::Results;
 use super::headers::ForwardedHeaders;
 use super::life::{FOLDER, START, SandboxOptions, StartChoice};
 use super::limits::Timeouts;
 use super::operators::{CONTENT, ContentChoice};
 use super::policy::{AllowedClients, WHO};
-use super::results::Results;
 use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
 use super::server_auth::{ServerAuth, ServerAuthOption};
 use super::tools::{Approval, EntryFilter, PatternMap};
@@ -26,6 +24,7 @@ use crate::option::kind::{
 use crate::option::map::NameMap;
 use crate::option::several::{AllOrEach, OneOrMany};
 use crate::option::{Options as _, options};
+use crate::settings::{Endpoints, EraChoice, SessionPolicy, Transport, is_own_variable};
 
 /// The longest name of a server, in characters.
 pub(crate) const MAX_NAME: usize = 64;

@@ -1,19 +1,18 @@
 //! Texts with a meaning: addresses, paths, origins, hosts, keys and tokens. Each is checked and
 //! normalized.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use crate::settings::{Secret, split_path};
-use base64::Engine as _;
-use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
 use serde_json::json;
 use url::Url;
 
-use super::secret::SealKey;
 use crate::definition::Visible;
 use crate::option::kind::{Parsed, checked};
 use crate::report::mask::HIDDEN;
+use crate::settings::{Secret, split_path};
 
 /// The minimum length of a token, since shorter ones can be guessed.
 const MIN_TOKEN: usize = 16;
@@ -174,4 +173,36 @@ fn decode_key(text: &str) -> Option<[u8; 32]> {
         .into_iter()
         .find_map(|alphabet| GeneralPurpose::new(alphabet, config).decode(text).ok())
         .and_then(|bytes| bytes.try_into().ok())
+}
+
+/// A 256-bit key that seals what clients carry; `Debug` prints `***`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SealKey([u8; 32]);
+
+impl SealKey {
+    /// A key of these bytes.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for their one use.
+    pub fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_form_of_a_key_shows_nothing_of_it() {
+        assert_eq!(format!("{:?}", SealKey::new([7; 32])), "***");
+    }
 }

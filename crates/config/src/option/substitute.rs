@@ -6,27 +6,26 @@
 use std::cell::RefCell;
 
 use crate::client_files::Input;
-
 use crate::reference::SecretReference;
 use crate::report::problem::{MISSING_SECRET, MISSING_VARIABLE};
 use crate::variables::Lookup;
 
 /// A string with its expressions replaced.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Substituted {
-    pub(crate) text: String,
+pub(super) struct Substituted {
+    pub(super) text: String,
     /// Whether any text came from a variable or a default.
-    pub(crate) changed: bool,
+    pub(super) changed: bool,
 }
 
 /// A bad expression: its text as written (to find it in the file), the fault, and the remedy.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct BadExpression {
-    pub(crate) expression: String,
-    pub(crate) message: String,
-    pub(crate) help: String,
+pub(super) struct BadExpression {
+    pub(super) expression: String,
+    pub(super) message: String,
+    pub(super) help: String,
     /// Whether the expression is right, but has no value.
-    pub(crate) is_missing: bool,
+    pub(super) is_missing: bool,
 }
 
 /// The remedy for every bad expression.
@@ -38,7 +37,7 @@ const MAX_NESTING: usize = 16;
 /// Replaces every expression in `input`, or reports each bad one. An empty variable counts as
 /// missing only if a default is given, as in a shell. Values of variables are not searched for
 /// expressions.
-pub(crate) fn substitute(
+pub(super) fn substitute(
     input: &str,
     lookup: &dyn Lookup,
 ) -> Result<Substituted, Vec<BadExpression>> {

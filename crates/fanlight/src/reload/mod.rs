@@ -8,10 +8,9 @@
 mod listeners;
 mod operations;
 mod outcome;
-mod restart;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -21,22 +20,19 @@ use fanlight_admin::OperationError;
 use fanlight_auth::{Authenticator, Shown, UnknownKeys};
 use fanlight_cli::connect::Target;
 use fanlight_cli::failure::{Failure, Unusable};
-use fanlight_cli::flagged;
-use fanlight_cli::hooks;
-use fanlight_cli::instance;
 use fanlight_cli::known_lists::KnownLists;
 use fanlight_cli::notify::Notifier;
 use fanlight_cli::pins::Pins;
 use fanlight_cli::record::{self, Recorder};
-use fanlight_cli::secrets;
 use fanlight_cli::shown_names::NameRules;
-use fanlight_cli::unmatched;
-use fanlight_config::{Config, ConfigFile, Loaded};
+use fanlight_cli::{flagged, hooks, instance, secrets, unmatched};
+use fanlight_config::{Config, ConfigFile, Loaded, is_live};
 use fanlight_fair::limit;
 use fanlight_frontend::{CallHook, LiveHooks, LiveProtection};
 use fanlight_gateway::Gateway;
 use fanlight_replicas::{CommonPins, Switches};
 use fanlight_telemetry::Telemetry;
+use serde_json::{Map, Value};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -204,7 +200,7 @@ impl Keeper {
             .iter()
             .for_each(|metrics| metrics.configuration_read(1));
         let mut state = State::first(
-            restart::config_in_force(&in_force, &in_force),
+            config_in_force(&in_force, &in_force),
             &in_force,
             &loaded.files,
             SystemTime::now(),
@@ -363,7 +359,7 @@ impl Keeper {
             record,
             hooks,
         } = prepared;
-        let needs_restart = restart::needed(&self.started.0, &loaded.config);
+        let needs_restart = needed(&self.started.0, &loaded.config);
         for problem in &loaded.warnings {
             let line = problem.position().map(|position| position.line);
             warn!(file = %problem.file().display(), line, "{}", problem.message());
@@ -601,11 +597,11 @@ impl Keeper {
     }
 
     /// The configuration in force, without secrets.
-    fn masked_config(&self) -> serde_json::Map<String, serde_json::Value> {
+    fn masked_config(&self) -> Map<String, Value> {
         let (_, in_force) = &self.started;
         let mut config = self.effective_config();
         self.listeners.apply_to(&mut config);
-        restart::config_in_force(in_force, &config)
+        config_in_force(in_force, &config)
     }
 
     fn show(&self, change: impl FnOnce(&mut State)) {
@@ -700,5 +696,90 @@ impl Keeping {
             Ok(assembly) => assembly.stop().await,
             Err(error) => error!(%error, "the task that runs the servers failed"),
         }
+    }
+}
+
+/// Sections whose options are compared one by one. Some of them concern servers, too: that part
+/// takes effect at once, the clients' part after a restart, so they are named.
+const SECTIONS: [&str; 2] = ["limits", "timeouts"];
+
+/// The changed options that take effect after a restart, such as `limits.sessions`.
+pub(super) fn needed(old: &Config, new: &Config) -> Vec<String> {
+    let (before, after) = (masked_config(old), masked_config(new));
+    let mut changed = BTreeSet::new();
+    for (key, value) in &after {
+        let earlier = before.get(key);
+        match key.as_str() {
+            "mcpServers" => {}
+            key if SECTIONS.contains(&key) => {
+                for (option, value) in value.as_object().into_iter().flatten() {
+                    let is_changed = earlier.and_then(|earlier| earlier.get(option)) != Some(value);
+                    if is_changed && !is_live(key, option) {
+                        changed.insert(format!("{key}.{option}"));
+                    }
+                }
+            }
+            key if is_live("", key) => {}
+            key => {
+                if earlier != Some(value) {
+                    changed.insert(key.to_owned());
+                }
+            }
+        }
+    }
+    // The shown configuration hides secrets, so compare these directly.
+    if old.keys != new.keys {
+        changed.insert("keys".to_owned());
+    }
+    changed.into_iter().collect()
+}
+
+/// The shown configuration in force, if Fanlight started with one configuration and has read
+/// another since.
+fn config_in_force(started: &Config, new: &Config) -> Map<String, Value> {
+    let (before, mut shown) = (masked_config(started), masked_config(new));
+    for option in needed(started, new) {
+        let (section, key) = option.split_once('.').unwrap_or((&option, ""));
+        let (Some(old), Some(new)) = (before.get(section), shown.get_mut(section)) else {
+            continue;
+        };
+        match (old.get(key), new.get_mut(key)) {
+            (Some(old), Some(new)) => *new = old.clone(),
+            _ => *new = old.clone(),
+        }
+    }
+    shown
+}
+
+fn masked_config(config: &Config) -> Map<String, Value> {
+    serde_json::from_str(&config.masked_json()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_options_that_cannot_change_are_named() {
+        let old = Config::default();
+        let mut new = old.clone();
+        new.limits.sessions += 1;
+        new.limits.connections += 1;
+        new.timeouts.call *= 2;
+        new.allowed_hosts = vec!["x".into()];
+        new.sse_path = None;
+        assert_eq!(needed(&old, &new), ["limits.sessions", "ssePath"]);
+        let in_force = config_in_force(&old, &new);
+        assert_eq!(
+            (&in_force["ssePath"], &in_force["limits"]["sessions"]),
+            (&Value::from("/sse"), &Value::from(10_000))
+        );
+        assert_eq!(
+            (
+                &in_force["limits"]["connections"],
+                &in_force["allowedHosts"][0]
+            ),
+            (&Value::from(new.limits.connections), &Value::from("x"))
+        );
     }
 }

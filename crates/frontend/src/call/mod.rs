@@ -1,12 +1,10 @@
 //! One call on its way through the core, with the messages and the response for its client.
 
 pub(crate) mod core_call;
-mod detached;
 pub(crate) mod input_rounds;
 mod legacy_call;
 mod rendered;
 pub(crate) mod subscription;
-mod url_elicitations;
 
 use std::task::{Context, Poll};
 
@@ -15,9 +13,9 @@ use fanlight_protocol::Response;
 use fanlight_protocol::json::Chunks;
 
 pub(crate) use self::core_call::{Admitted, CoreCall, RequestEnds};
-pub(crate) use self::detached::DetachedCalls;
 pub(crate) use self::legacy_call::{LegacyCall, Noted};
 pub(crate) use self::rendered::{Answer, RenderedCall, Responses};
+pub(crate) use core_call::DetachedCalls;
 
 /// The items of a response stream, in order. `M` is the type of messages before the response, `R`
 /// the type of the response.

@@ -297,7 +297,7 @@ impl Transport for Arc<ChannelConnection> {
 }
 
 /// Sends messages to a client; waits while its queue is full.
-pub(super) struct ClientSender {
+struct ClientSender {
     queue: mpsc::Sender<Outbound>,
     /// The longest wait; `None` for no limit.
     timeout: Option<Duration>,
@@ -306,7 +306,7 @@ pub(super) struct ClientSender {
 }
 
 impl ClientSender {
-    pub(super) fn new(
+    fn new(
         queue: mpsc::Sender<Outbound>,
         timeout: Option<Duration>,
         cut: CancellationToken,
@@ -318,12 +318,12 @@ impl ClientSender {
         }
     }
 
-    pub(super) async fn refuse(&self, refusal: Refusal) {
+    async fn refuse(&self, refusal: Refusal) {
         let text = fault::message(refusal.id.as_ref(), &refusal.error).into_bytes();
         self.send(text, refusal.ending).await;
     }
 
-    pub(super) async fn send(&self, message: Bytes, ending: Option<Box<Ending>>) {
+    async fn send(&self, message: Bytes, ending: Option<Box<Ending>>) {
         let sent = self.queue.send(Outbound {
             text: on_one_line(&message),
             ending,

@@ -253,7 +253,7 @@ fn record(settings: &FrontendSettings, connection: u64, text: &Bytes, to: To, ex
 }
 
 /// The memory of one connection's incoming lines.
-pub(super) struct LineMemory<'a> {
+struct LineMemory<'a> {
     budget: &'a ByteBudget,
     /// The reservation for an unfinished line that exceeds the uncounted size.
     partial: Option<Reservation>,
@@ -268,7 +268,7 @@ pub(super) struct NoMemory {
 }
 
 impl<'a> LineMemory<'a> {
-    pub(super) fn new(budget: &'a ByteBudget) -> Self {
+    fn new(budget: &'a ByteBudget) -> Self {
         Self {
             budget,
             partial: None,
@@ -277,7 +277,7 @@ impl<'a> LineMemory<'a> {
     }
 
     /// Counts a complete line.
-    pub(super) fn count(&mut self, line: Line) -> Result<Line, NoMemory> {
+    fn count(&mut self, line: Line) -> Result<Line, NoMemory> {
         let partial = self.partial.take();
         let text = match line {
             Line::TooLong { head, tail, .. } if std::mem::take(&mut self.is_dropping) => {

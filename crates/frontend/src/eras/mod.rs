@@ -11,9 +11,6 @@ pub(crate) mod modern;
 pub(crate) mod notifications;
 pub(crate) mod params;
 pub(crate) mod render;
-mod structured;
-#[cfg(test)]
-mod tests;
 
 /// The revision called `name`, if it is served.
 pub(crate) fn revision(name: &str) -> Option<Revision> {
@@ -23,3 +20,6 @@ pub(crate) fn revision(name: &str) -> Option<Revision> {
     }
     Revision::from_name(name)
 }
+
+#[cfg(test)]
+mod tests;

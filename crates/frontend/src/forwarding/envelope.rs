@@ -5,16 +5,15 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use fanlight_canonical::ProcessRun;
+use fanlight_protocol::digest::{Sha256, sha256};
 use fanlight_protocol::seal::{KeyError, Keys, Seal};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarding::ForwardedRequest;
-use crate::forwarding::client::WrittenClient;
-use crate::forwarding::window::Window;
+use super::ForwardedRequest;
+use super::client::WrittenClient;
 
 /// The purpose of the seal. A new format gets another purpose, which invalidates old envelopes.
 const PURPOSE: &[u8] = b"forwarded request 1";
@@ -73,7 +72,7 @@ struct Envelope<'a> {
     target: Cow<'a, str>,
     /// Header fields; each byte of a value is one character.
     headers: Vec<(Cow<'a, str>, String)>,
-    body: [u8; SHA256_OUTPUT_LEN],
+    body: Sha256,
     client: WrittenClient<'a>,
 }
 
@@ -82,7 +81,7 @@ struct Envelope<'a> {
 pub struct Opened {
     /// The request.
     pub request: ForwardedRequest,
-    body: [u8; SHA256_OUTPUT_LEN],
+    body: Sha256,
 }
 
 impl Opened {
@@ -92,7 +91,7 @@ impl Opened {
     ///
     /// If it is another body.
     pub fn check_body(&self, body: &[u8]) -> Result<(), Refused> {
-        if digest_of(body) == self.body {
+        if sha256([body]) == self.body {
             Ok(())
         } else {
             Err(Refused::OtherBody)
@@ -147,7 +146,7 @@ impl Envelopes {
             method: Cow::Borrowed(request.method.as_str()),
             target: Cow::Owned(request.target.to_string()),
             headers: fields.collect(),
-            body: digest_of(body),
+            body: sha256([body]),
             client: WrittenClient::new(&request.client),
         };
         let sealed = self
@@ -238,17 +237,65 @@ impl Envelope<'_> {
 
 fanlight_protocol::opaque!(Envelopes);
 
-fn digest_of(body: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
-    let mut bytes = [0; SHA256_OUTPUT_LEN];
-    bytes
-        .iter_mut()
-        .zip(digest(&SHA256, body).as_ref())
-        .for_each(|(slot, byte)| *slot = *byte);
-    bytes
+/// How far a number may be behind the highest one. A constant: a sender has far fewer requests in
+/// flight.
+const SPAN: u64 = 1 << 14;
+const WORD: u64 = u64::BITS as u64;
+
+/// The used numbers of one sender.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    /// The highest number so far.
+    highest: u64,
+    /// One bit for each of the last [`SPAN`] numbers, by the number modulo [`SPAN`]; empty before
+    /// the first.
+    used: Vec<u64>,
+}
+
+impl Window {
+    /// Uses `number`; false if it has been used, or is too old to tell. Numbers begin at 1.
+    pub(crate) fn take(&mut self, number: u64) -> bool {
+        self.used
+            .resize(usize::try_from(SPAN / WORD).unwrap_or_default(), 0);
+        if number > self.highest {
+            self.forget_between(self.highest, number);
+            self.highest = number;
+        } else if self.highest - number >= SPAN || number == 0 {
+            return false;
+        }
+        let (word, bit) = place(number);
+        let Some(word) = self.used.get_mut(word) else {
+            return false;
+        };
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    /// Makes room for the numbers after `highest`, up to `number`.
+    fn forget_between(&mut self, highest: u64, number: u64) {
+        if number - highest >= SPAN {
+            return self.used.fill(0);
+        }
+        for (word, bit) in (highest + 1..=number).map(place) {
+            if let Some(word) = self.used.get_mut(word) {
+                *word &= !bit;
+            }
+        }
+    }
+}
+
+fn place(number: u64) -> (usize, u64) {
+    let at = number % SPAN;
+    (
+        usize::try_from(at / WORD).unwrap_or(usize::MAX),
+        1 << (at % WORD),
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::Arc;
 
     use fanlight_canonical::identity::Identity;
@@ -391,6 +438,32 @@ mod tests {
             let mut forged = text.clone();
             forged.replace_range(place..=place, &replacement);
             prop_assert!(forged == text || at(B, 9).open(&forged).is_err());
+        }
+    }
+
+    #[test]
+    fn number_is_good_once_and_not_when_it_is_too_old() {
+        let mut window = Window::default();
+        assert!(!window.take(0) && window.take(1) && !window.take(1));
+        assert!(
+            window.take(SPAN + 5)
+                && window.take(6)
+                && !window.take(6)
+                && !window.take(5)
+                && !window.take(1)
+        );
+        assert!(window.take(u64::MAX) && !window.take(u64::MAX) && window.take(u64::MAX - 1));
+    }
+
+    proptest! {
+        #[test]
+        fn no_number_is_good_twice(numbers in prop::collection::vec(prop_oneof![1..200u64, 1..3 * SPAN], 0..400)) {
+            let (mut window, mut used, mut highest) = (Window::default(), BTreeSet::new(), 0);
+            for number in numbers {
+                highest = highest.max(number);
+                let expected = highest - number < SPAN && used.insert(number);
+                prop_assert_eq!(window.take(number), expected, "{}", number);
+            }
         }
     }
 }

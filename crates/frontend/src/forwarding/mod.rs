@@ -12,7 +12,6 @@
 
 mod client;
 mod envelope;
-mod window;
 
 use std::error::Error;
 use std::fmt;

@@ -15,17 +15,15 @@ mod limits;
 mod listener;
 mod mcp;
 mod negotiate;
-mod page;
 mod recorded;
 mod reply;
 mod serve;
 mod sse_transport;
-mod workers;
 
-use fanlight_gateway::Gateway;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use fanlight_gateway::Gateway;
 use fanlight_http::{Ends, LiveTls, SocketReceiver};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -35,7 +33,6 @@ use self::forwarded::ForwardedRequests;
 use crate::error::FrontendError;
 use crate::insight::Insight;
 use crate::settings::FrontendSettings;
-
 pub use limits::LiveLimits;
 
 /// Serves MCP clients on `listener` until `shutdown` is cancelled. Then it accepts no more

@@ -194,7 +194,7 @@ impl Refusal {
     }
 
     /// Adds the subject that `run` keeps.
-    pub(crate) fn with_keeper(mut self: Box<Self>, kept: Kept, run: ProcessRun) -> Box<Self> {
+    fn with_keeper(mut self: Box<Self>, kept: Kept, run: ProcessRun) -> Box<Self> {
         self.kept_by = Some((kept, run));
         self
     }

@@ -1,7 +1,6 @@
 //! The protection of endpoints, as far as clients must know it: required scopes, and the
 //! authorization servers that issue tokens.
 
-mod common;
 mod rates;
 mod scopes;
 mod turn;
@@ -14,12 +13,12 @@ use fanlight_credentials::resource_url;
 use fanlight_http::PublicUrl;
 use tokio::sync::watch;
 
-pub use self::common::{CommonLimit, CommonLimits, NotTaken, WithoutOthers};
 pub(crate) use self::rates::{Asked, Rates};
 pub use self::rates::{RateDimensions, RateRule, RateState, RateUse, RequestMatch};
 pub(crate) use self::scopes::{Operation, ScopePolicy};
 pub use self::scopes::{ScopeSettings, ToolNames, ToolScopes};
 pub(crate) use self::turn::Turn;
+pub use rates::{CommonLimit, CommonLimits, NotTaken, WithoutOthers};
 
 /// The path prefix of protected resource metadata (RFC 9728, 3.1).
 pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";

@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{SHA256, digest};
-use data_encoding::HEXLOWER;
 use fanlight_canonical::{Holder, ProcessRun, ServerSession};
+use fanlight_protocol::digest::sha256_hex;
 use fanlight_protocol::json::{MAX_NESTING, Member, ObjectBuilder};
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::seal::{KeyError, Keys, Seal};
@@ -333,9 +332,7 @@ fn server_sessions(servers: &Json) -> Vec<(Box<str>, ServerSession)> {
 
 /// The store's name for the session with this id.
 fn name_of(id: &str) -> Box<str> {
-    HEXLOWER
-        .encode(digest(&SHA256, id.as_bytes()).as_ref())
-        .into()
+    sha256_hex(id).into()
 }
 
 fn owner(name: &str, holder: &Holder) -> Vec<u8> {

@@ -11,8 +11,6 @@
 //! Source: 2025-11-25 basic/transports, Multiple Connections, Resumability and Redelivery.
 
 mod background;
-pub(crate) mod event_id;
-mod mailbox;
 mod notification_stream;
 mod reader;
 mod replay;
@@ -33,15 +31,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::event_id::EventId;
-use self::notification_stream::NotificationStream;
-pub(crate) use self::reader::{Read, StreamReader};
-use self::replay::{Replay, ReplayLimits};
-pub(crate) use self::sessions::{ActiveSession, OpenError, Sessions};
 use crate::call::{Answer, DetachedCalls, ResponseStream, Responses};
 use crate::insight::shown_id;
 use crate::session::Session;
 use crate::settings::FrontendSettings;
+use notification_stream::NotificationStream;
+pub(crate) use reader::{Read, StreamReader};
+use replay::{Replay, ReplayLimits};
+pub(crate) use sessions::{ActiveSession, OpenError, Sessions};
 
 /// The shared settings and state of all sessions' streams on a listener.
 #[derive(Debug)]
@@ -364,6 +361,56 @@ impl State {
 /// An empty set of calls.
 fn no_calls() -> Box<Calls> {
     Box::new(Responses::default())
+}
+
+/// The id of an event, valid only within its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventId {
+    pub(crate) is_get: bool,
+    pub(crate) stream: u64,
+    /// The event's position on the stream; 0 is before the first event.
+    pub(crate) position: u64,
+    /// The session's tag.
+    pub(crate) tag: Tag,
+}
+
+impl EventId {
+    /// Parses an event id; `None` for any other text.
+    pub(crate) fn parse(id: &str) -> Option<Self> {
+        let (is_get, rest) = match id.strip_prefix("get") {
+            Some(rest) => (true, rest),
+            None => (false, id.strip_prefix("post")?),
+        };
+        let (stream, rest) = rest.split_once('-')?;
+        let (position, tag) = rest.split_once('-')?;
+        let number = |text: &str| {
+            text.bytes()
+                .all(|byte| byte.is_ascii_digit())
+                .then(|| text.parse().ok())?
+        };
+        Some(Self {
+            is_get,
+            stream: number(stream)?,
+            position: number(position)?,
+            tag: tag.as_bytes().try_into().ok()?,
+        })
+    }
+
+    /// Passes the pieces of the id to `put`.
+    pub(crate) fn write(self, mut put: impl FnMut(&[u8])) {
+        let (mut stream, mut position) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let kind = if self.is_get { "get" } else { "post" };
+        for text in [
+            kind,
+            stream.format(self.stream),
+            "-",
+            position.format(self.position),
+            "-",
+        ] {
+            put(text.as_bytes());
+        }
+        put(&self.tag);
+    }
 }
 
 #[cfg(test)]

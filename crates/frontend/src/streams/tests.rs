@@ -159,3 +159,44 @@ async fn listening_after_hang_up_has_nothing_to_wait_for() {
     session.hang_up();
     assert!(session.listen_in_background(&policy(1000)).is_none());
 }
+
+#[test]
+fn event_id_survives_writing_and_parsing() {
+    for (is_get, text) in [(true, "get3-17-tag-_Tag"), (false, "post3-17-tag-_Tag")] {
+        let id = EventId {
+            is_get,
+            stream: 3,
+            position: 17,
+            tag: *b"tag-_Tag",
+        };
+        let mut out = Vec::new();
+        id.write(|piece| out.extend_from_slice(piece));
+        assert_eq!(
+            (out.as_slice(), EventId::parse(text)),
+            (text.as_bytes(), Some(id))
+        );
+    }
+    for id in [
+        "",
+        "get",
+        "get3",
+        "get3-",
+        "get-3",
+        "get3-+1",
+        "put3-1",
+        "get3-1",
+        "post99999999999999999999-1",
+    ] {
+        for id in [id.to_owned(), format!("{id}-tag")] {
+            assert_eq!(EventId::parse(&id), None, "{id}");
+        }
+    }
+    for id in [
+        "get3-+1-tag-_Tag",
+        "put3-1-tag-_Tag",
+        "get3-1-1-tag-_Tag",
+        "post99999999999999999999-1-tag-_Tag",
+    ] {
+        assert_eq!(EventId::parse(id), None, "{id}");
+    }
+}

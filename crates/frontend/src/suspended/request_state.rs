@@ -4,9 +4,10 @@
 //!
 //! Source: 2026-07-28 basic/patterns/mrtr, Server Requirements 4 and 5.
 
-use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
+use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 use fanlight_canonical::{HandleKind, HandleSeal, Holder, ProcessRun};
+use fanlight_protocol::digest::{Sha256, finished};
 use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Kind, MAX_NESTING};
 use fanlight_protocol::seal::{KeyError, Keys};
@@ -20,7 +21,7 @@ const LONGEST: usize = 32 << 10;
 const LARGEST_ERROR: usize = 16 << 10;
 
 /// The digest of the request that a state belongs to.
-pub(super) type RequestDigest = [u8; SHA256_OUTPUT_LEN];
+pub(super) type RequestDigest = Sha256;
 /// The random id of a suspended call.
 pub(super) type SuspendedId = [u8; 16];
 
@@ -180,12 +181,7 @@ pub(super) fn request_digest(method: &Method, params: Option<&Json>) -> RequestD
             &["_meta", INPUT_RESPONSES, REQUEST_STATE],
         );
     }
-    let mut bytes = [0; SHA256_OUTPUT_LEN];
-    bytes
-        .iter_mut()
-        .zip(digest.finish().as_ref())
-        .for_each(|(slot, byte)| *slot = *byte);
-    bytes
+    finished(digest)
 }
 
 fn value(digest: &mut Context, json: &Json) {

@@ -4,7 +4,6 @@
 
 mod error;
 mod guard;
-mod zone;
 
 use std::error::Error;
 use std::sync::{Arc, OnceLock};

@@ -2,21 +2,19 @@
 //! 7636; RFC 9207).
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fanlight_config::settings::Secret;
+use fanlight_protocol::digest::sha256;
 use serde::{Deserialize, Serialize};
-use url::Url;
-use url::form_urlencoded;
+use url::{Url, form_urlencoded};
 
 use crate::fetch::{display_url, visible};
 use crate::oauth::error::OAuthError;
 use crate::oauth::provider::Provider;
-use crate::oauth::random;
 use crate::oauth::registration::ClientRegistration;
 use crate::oauth::scopes::Scopes;
-use crate::oauth::sealed;
+use crate::oauth::{random, sealed};
 
 /// The length limit of a code that is forwarded.
 const LONGEST_CODE: usize = 8 << 10;
@@ -86,7 +84,7 @@ pub fn authorization_request(
         .append_pair("state", &state)
         .append_pair(
             "code_challenge",
-            &URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes())),
+            &URL_SAFE_NO_PAD.encode(sha256([&verifier])),
         )
         .append_pair("code_challenge_method", "S256")
         .extend_pairs(target.parameters());

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use fanlight_config::settings::Secret;
+use fanlight_protocol::digest::sha256;
 use fanlight_protocol::epoch;
 use http::{HeaderName, HeaderValue, Method};
 use jsonwebtoken::jwk::Jwk;
@@ -99,8 +99,7 @@ impl ProofKey {
             htm: request.method.as_str(),
             htu: url.as_str(),
             iat: epoch::seconds(),
-            ath: token
-                .map(|token| URL_SAFE_NO_PAD.encode(digest(&SHA256, token.expose().as_bytes()))),
+            ath: token.map(|token| URL_SAFE_NO_PAD.encode(sha256([token.expose()]))),
             nonce: request.nonce,
         };
         let header = Header {
@@ -168,7 +167,7 @@ mod tests {
         )
         .unwrap()
         .claims;
-        let expected = URL_SAFE_NO_PAD.encode(digest(&SHA256, b"token"));
+        let expected = URL_SAFE_NO_PAD.encode(sha256([b"token"]));
         assert_eq!(
             (&claims["htm"], &claims["htu"]),
             (&"POST".into(), &"https://a.b/mcp".into())

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use aws_lc_rs::digest::{SHA256, digest};
-use data_encoding::HEXLOWER;
 use fanlight_canonical::identity::Identity;
 use fanlight_credentials::Denial;
+use fanlight_protocol::digest::{sha256, sha256_hex};
 use http::{Response, StatusCode};
 
 use super::html::{Page, redirect};
 use super::{SignInPages, Visit, answer_or_page, denied, not_signed_in};
 use crate::access::UserAccess;
-use crate::error::{SignInError, unkept, unsealed, unusable};
+use crate::error::{SignInError, unsealed, unusable};
 use crate::links::Link;
 use crate::oauth::CallbackParameters;
 use crate::record::BegunSignIn;
@@ -158,11 +157,7 @@ impl Visit<'_> {
             .place_of(record.request.state.expose())
             .ok_or_else(unsealed)?;
         // Stored only now: without consent, nothing is continued.
-        grants
-            .store()
-            .put(&place, &record)
-            .await
-            .map_err(|error| unkept(&error))?;
+        grants.store().put(&place, &record).await?;
         // Calls that arrive meanwhile wait for the end of the sign-in.
         self.access(&link.owner)
             .iter()
@@ -211,11 +206,7 @@ impl Visit<'_> {
         };
         let grants = &self.pages.grants;
         // Whoever brings it, it can be used only once.
-        let begun = grants
-            .store()
-            .take::<BegunSignIn>(&place)
-            .await
-            .map_err(|error| unkept(&error))?;
+        let begun = grants.store().take::<BegunSignIn>(&place).await?;
         let Some(record) = begun else {
             return Err(unknown);
         };
@@ -323,7 +314,7 @@ impl Visit<'_> {
 
     /// The digest that identifies the browser in the record of a sign-in.
     pub(super) fn browser_digest(&self) -> Vec<u8> {
-        digest(&SHA256, self.browser.id()).as_ref().to_vec()
+        sha256([self.browser.id()]).to_vec()
     }
 }
 
@@ -336,10 +327,7 @@ impl SignInPages {
             .split_once('.')
             .filter(|_| state.len() <= LONGEST_STATE)?;
         let principal = self.seal.open_for(user, BEGUN)?;
-        Some(Owner::new(
-            &principal,
-            &HEXLOWER.encode(digest(&SHA256, state.as_bytes()).as_ref()),
-        ))
+        Some(Owner::new(&principal, &sha256_hex(state)))
     }
 }
 

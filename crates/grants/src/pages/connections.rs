@@ -57,7 +57,7 @@ impl Visit<'_> {
                     .await
                 {
                     Ok(()) => self.page_of_connections(Ok(user)).await,
-                    Err(error) => super::not_signed_in(&crate::error::unkept(&error)).answer(),
+                    Err(error) => super::not_signed_in(&error.into()).answer(),
                 }
             }
             _ => self.page_of_connections(Ok(user)).await,
@@ -83,7 +83,7 @@ impl Visit<'_> {
         let page = match &user {
             Ok(user) => match connections(&self.pages.grants, &user.principal.to_bytes()).await {
                 Ok(all) => self.page_of(user, &all, &token),
-                Err(error) => super::not_signed_in(&crate::error::unkept(&error)),
+                Err(error) => super::not_signed_in(&error.into()),
             },
             Err(denial) => self.page_for_anybody(denial, &token),
         };

@@ -9,11 +9,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_canonical::identity::{Identity, Source};
 use fanlight_config::settings::Secret;
 use fanlight_credentials::Denial;
 use fanlight_fair::Reservation;
+use fanlight_protocol::digest::sha256;
 use fanlight_protocol::epoch;
 use http::Response;
 use parking_lot::Mutex;
@@ -294,7 +294,7 @@ impl Spent {
     /// Ends the sign-in with this `state`, which expires at `expires`. Returns false if it had
     /// already ended.
     pub(super) fn spend(&self, state: &Secret, expires: u64, now: u64) -> bool {
-        let place = digest(&SHA256, state.expose().as_bytes()).as_ref().to_vec();
+        let place = sha256([state.expose()]).to_vec();
         let mut all = self.0.lock();
         if all.contains_key(&place) {
             return false;

@@ -4,16 +4,15 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use data_encoding::HEXLOWER;
 use fanlight_canonical::identity::Identity;
 use fanlight_credentials::IdToken;
+use fanlight_protocol::digest::sha256_hex;
 
 use super::Visit;
 use super::browser::Cookie;
-use crate::error::{SignInError, unkept, unsealed};
+use crate::error::{SignInError, unsealed};
 use crate::record::{KnownBrowser, Proof};
 use crate::store::Owner;
 
@@ -77,7 +76,7 @@ impl Visit<'_> {
             expires: SystemTime::now() + USER_TIME,
         };
         let kept = self.pages.grants.store().put(&place, &known).await;
-        kept.map_err(|error| unkept(&error))?;
+        kept?;
         self.browser.give(Cookie::User, cookie);
         Ok(())
     }
@@ -87,7 +86,7 @@ impl Visit<'_> {
         let is_short = |_: &(&str, &str)| cookie.len() <= LONGEST;
         let (_, user) = cookie.split_once('.').filter(is_short)?;
         let principal = self.pages.seal.open_for(user, KNOWN)?;
-        let name = HEXLOWER.encode(digest(&SHA256, cookie.as_bytes()).as_ref());
+        let name = sha256_hex(cookie);
         let place = Owner::new(&principal, &name);
         Some((principal, place))
     }

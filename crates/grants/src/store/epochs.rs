@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;
 
-use aws_lc_rs::digest::{SHA256, digest};
+use fanlight_protocol::digest::sha256;
 use parking_lot::Mutex;
 use tracing::warn;
 
@@ -138,7 +138,6 @@ impl Known {
 }
 
 fn id(kind: Kind, name: &str) -> Id {
-    let digest = digest(&SHA256, format!("{} {name}", kind.as_str()).as_bytes());
-    let bytes = digest.as_ref().first_chunk();
-    bytes.copied().unwrap_or_default()
+    let digest = sha256([format!("{} {name}", kind.as_str())]);
+    digest.first_chunk().copied().unwrap_or_default()
 }

@@ -13,8 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
-use data_encoding::HEXLOWER;
+use fanlight_protocol::digest::sha256_hex;
 use fanlight_protocol::epoch;
 use fanlight_protocol::seal::{Keys, Seal};
 use serde::Serialize;
@@ -107,7 +106,7 @@ impl Owner {
 
 /// The beginning of the names of a principal's records.
 fn prefix(principal: &[u8]) -> String {
-    format!("{}/", HEXLOWER.encode(digest(&SHA256, principal).as_ref()))
+    format!("{}/", sha256_hex(principal))
 }
 
 /// The result of requesting a lease on a record.

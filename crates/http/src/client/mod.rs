@@ -26,7 +26,6 @@ mod connector;
 mod head_gate;
 mod pool;
 mod shared_waker;
-mod shortage;
 mod socket_body;
 pub mod worker;
 
@@ -42,14 +41,13 @@ use http_body_util::Full;
 use tokio::sync::oneshot;
 
 pub use body::ResponseBody;
-pub use body_buffer::BodyBuffer;
-pub use connector::{ConnectError, is_out_of_files, tcp_connector};
-pub use shortage::{announce_shortage, shortages};
-
 use body::{CheckedOut, announced_idle};
+pub use body_buffer::BodyBuffer;
 use connection::PooledConnection;
 use connector::Connector;
+pub use connector::{ConnectError, is_out_of_files, tcp_connector};
 use pool::Pool;
+pub use pool::{announce_shortage, shortages};
 use worker::{PerWorker, workers};
 
 /// The client of one server.

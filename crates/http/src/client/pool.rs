@@ -7,18 +7,17 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use crate::client::Supply;
-use crate::client::connection::PooledConnection;
-use crate::client::connector::{ConnectError, Connector};
-use crate::client::shortage::{announce_shortage, shortages};
+use super::Supply;
+use super::connection::PooledConnection;
+use super::connector::{ConnectError, Connector};
 
 /// The number of idle connections that are kept for the whole idle timeout. Each takes some 25 KiB,
 /// so surplus ones are closed soon after a burst of requests. A constant: the next burst opens them
@@ -335,4 +334,18 @@ impl Drop for Reaper {
             drop(idle);
         }
     }
+}
+
+/// Counts the attempts that failed for lack of a file. One counter per process, as for the limit of
+/// files.
+static SHORTAGES: LazyLock<watch::Sender<u64>> = LazyLock::new(watch::Sender::default);
+
+/// Announces that something waits for a file.
+pub fn announce_shortage() {
+    SHORTAGES.send_modify(|count| *count += 1);
+}
+
+/// Observes shortages; the value changes with each.
+pub fn shortages() -> watch::Receiver<u64> {
+    SHORTAGES.subscribe()
 }

@@ -370,3 +370,43 @@ fn listener_that_others_reach_is_not_for_this_machine_alone() {
             .is_for_this_machine()
     );
 }
+
+#[test]
+fn public_url_is_scheme_host_and_port() {
+    for (text, url) in [
+        ("https://MCP.example.com:443/", "https://mcp.example.com"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+        ("HTTPS://X:443/A/b/", "https://x/A/b"),
+        (
+            "https://mcp.example.com:8443",
+            "https://mcp.example.com:8443",
+        ),
+    ] {
+        assert_eq!(PublicUrl::parse(text).unwrap().as_str(), url);
+    }
+    for wrong in [
+        "mcp.example.com",
+        "ftp://x",
+        "https://",
+        "https://x//a",
+        "https://x/a/../b",
+        "https://x/a;b",
+        "https://x/a%2fb",
+        "https://x/a?y",
+        "https://ann@x",
+        "https://x?y",
+        "",
+    ] {
+        assert_eq!(PublicUrl::parse(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn path_is_appended() {
+    let url = PublicUrl::parse("https://mcp.example.com").unwrap();
+    assert_eq!(url.join("/mcp"), "https://mcp.example.com/mcp");
+    assert!(url.is_https());
+    let url = PublicUrl::parse("https://mcp.example.com/gate/").unwrap();
+    assert_eq!(url.join("/mcp"), "https://mcp.example.com/gate/mcp");
+    assert_eq!(url.parts(), ("https://mcp.example.com", "/gate"));
+}

@@ -15,12 +15,9 @@ mod scan_string;
 mod strict;
 mod string;
 mod syntax_error;
-#[cfg(test)]
-mod tests;
-mod union;
-mod value;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -33,8 +30,6 @@ use offset_index::{IndexBuilder, OffsetIndex};
 pub use scan::MAX_NESTING;
 pub use strict::{STRICT_NESTING, Unreadable};
 pub use syntax_error::{SyntaxError, SyntaxErrorKind};
-pub use union::union;
-pub use value::{Kind, Value};
 
 /// The default limit for the nesting depth.
 pub const DEFAULT_NESTING: usize = 128;
@@ -145,7 +140,7 @@ impl Json {
     }
 
     /// Wraps text that is one value because this module sliced or built it.
-    pub(crate) fn from_trusted(text: Bytes) -> Self {
+    fn from_trusted(text: Bytes) -> Self {
         debug_assert!(
             scan::structure(&text, MAX_NESTING, &mut IndexBuilder::new(0))
                 .is_ok_and(|range| range == (0..text.len()))
@@ -438,3 +433,112 @@ impl fmt::Display for Json {
         f.write_str(self.as_text())
     }
 }
+
+/// The JSON type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool,
+    /// A number, whose text is kept as it is
+    Number,
+    /// A string
+    String,
+    /// An array
+    Array,
+    /// An object
+    Object,
+}
+
+/// The text of one value without white space around it; see [`Json`](Json).
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'a>(&'a [u8]);
+
+impl<'a> Value<'a> {
+    /// The type of the value, which its first byte tells.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match self.0.first() {
+            Some(b'{') => Kind::Object,
+            Some(b'[') => Kind::Array,
+            Some(b'"') => Kind::String,
+            Some(b't' | b'f') => Kind::Bool,
+            Some(b'n') | None => Kind::Null,
+            Some(_) => Kind::Number,
+        }
+    }
+
+    /// Whether this is an object.
+    pub fn is_object(self) -> bool {
+        self.kind() == Kind::Object
+    }
+
+    /// Whether this is `true`.
+    pub fn is_true(self) -> bool {
+        self.0 == b"true"
+    }
+
+    /// The characters of a string, with escapes decoded. `None` for other types, and for strings
+    /// with a lone surrogate, which is not Unicode text.
+    #[must_use]
+    pub fn as_str(self) -> Option<Cow<'a, str>> {
+        string::decode(self.0)
+    }
+
+    /// Whether this is the string `text`, whatever escapes it contains.
+    #[must_use]
+    pub fn is_str(self, text: &str) -> bool {
+        string::is(self.0, text)
+    }
+
+    /// Whether this is a number without fraction and exponent.
+    pub fn is_integer(self) -> bool {
+        self.kind() == Kind::Number && !self.0.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'))
+    }
+}
+
+/// Joins the members of two objects recursively. Of two booleans, `true` wins; of other values that
+/// differ, the first one. Names and values keep their bytes.
+pub fn union(first: &Json, second: &Json) -> Json {
+    if first == second {
+        return first.clone();
+    }
+    match (first.kind(), second.kind()) {
+        (Kind::Object, Kind::Object) => union_objects(first, second),
+        (Kind::Bool, Kind::Bool) if second.is_true() => second.clone(),
+        _ => first.clone(),
+    }
+}
+
+fn union_objects(first: &Json, second: &Json) -> Json {
+    let mut all: Vec<(Json, Json)> = Vec::new();
+    let mut indexes = HashMap::new();
+    for object in [first, second] {
+        for member in object.members() {
+            let key = object.slice(member.key.clone());
+            let name = member
+                .name(object)
+                .unwrap_or_else(|| key.as_text().to_owned());
+            let value = object.slice(member.value);
+            match indexes
+                .get(&name)
+                .and_then(|index: &usize| all.get_mut(*index))
+            {
+                Some((_, known)) => *known = union(known, &value),
+                None => {
+                    indexes.insert(name, all.len());
+                    all.push((key, value));
+                }
+            }
+        }
+    }
+    let mut object = ObjectBuilder::new();
+    for (key, value) in &all {
+        object.raw_member(key, value);
+    }
+    object.finish()
+}
+
+#[cfg(test)]
+mod tests;

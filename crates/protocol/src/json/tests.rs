@@ -519,3 +519,15 @@ fn replaced_value_leaves_every_other_byte() {
         assert_eq!(object.with_indexed(range, &Json::null()), object);
     }
 }
+
+#[test]
+fn capabilities_unite() {
+    let union = union(
+        &Json::literal(r#"{"tools":{"listChanged":false},"x":{"n":1.0}}"#),
+        &Json::literal(r#"{"tools":{"listChanged":true,"new":null},"prompts":{},"x":{"n":2}}"#),
+    );
+    assert_eq!(
+        union.as_text(),
+        r#"{"tools":{"listChanged":true,"new":null},"x":{"n":1.0},"prompts":{}}"#
+    );
+}

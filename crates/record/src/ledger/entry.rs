@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use fanlight_protocol::Json;
+use fanlight_protocol::digest::sha256_hex;
 use fanlight_protocol::json::ObjectBuilder;
 
 use crate::ledger::tree::Hash;
@@ -204,7 +204,7 @@ impl Prepared {
                 .unwrap_or_default(),
         );
         if let Some(text) = &self.digested {
-            let digest = HEXLOWER.encode(digest(&SHA256, text.bytes()).as_ref());
+            let digest = sha256_hex(text.bytes());
             _ = write!(out, r#","argumentsDigest":"{digest}""#);
         }
         if let Some(previous) = previous {

@@ -1,6 +1,7 @@
 //! The Merkle tree over blocks of lines (RFC 6962, 2.1). Only its right edge is kept.
 
-use aws_lc_rs::digest::{Context, SHA256, digest};
+use aws_lc_rs::digest::{Context, SHA256};
+use fanlight_protocol::digest::{finished, sha256};
 
 /// A hash of the tree or of a block.
 pub(crate) type Hash = [u8; 32];
@@ -54,23 +55,12 @@ impl Edge {
 
 /// The hash of a text.
 pub(crate) fn hash(text: &[u8]) -> Hash {
-    digest(&SHA256, text)
-        .as_ref()
-        .try_into()
-        .unwrap_or_default()
+    sha256([text])
 }
 
 /// The hash of two subtrees.
 fn joined(left: &Hash, right: &Hash) -> Hash {
-    let mut context = Context::new(&SHA256);
-    context.update(&[1]);
-    context.update(left);
-    context.update(right);
-    finished(context)
-}
-
-fn finished(context: Context) -> Hash {
-    context.finish().as_ref().try_into().unwrap_or_default()
+    sha256([&[1], &left[..], right])
 }
 
 /// The hash of a block: of a zero byte and its lines, separated by line ends.

@@ -5,34 +5,43 @@
 //!
 //! A replica that does not answer pings is given up within a second and a half, with all requests
 //! that run there.
-mod client;
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use fanlight_canonical::ProcessRun;
 use fanlight_frontend::forwarding::{
-    ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, LONGEST_ENVELOPE, Opened,
-    Refused, Replicas, TASK_ELSEWHERE,
+    ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, LARGEST_WINDOW,
+    LONGEST_ENVELOPE, Opened, Refused, Replicas, TASK_ELSEWHERE,
 };
 use fanlight_http::client::worker::PerWorker;
 use fanlight_protocol::seal::{KeyError, Keys};
 use futures_util::future::BoxFuture;
+use h2::Reason;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
+use hyper_rustls::{
+    FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream,
+};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tower_service::Service;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
-
-use self::client::Client;
 
 /// The time limit for connecting. A constant: replicas are near each other, and clients wait.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -194,7 +203,7 @@ impl LinkTls {
 
     fn client(&self, address: SocketAddr) -> Client {
         let name = self.name.clone().unwrap_or_else(|| address.ip().into());
-        client::client(self.config.clone(), name)
+        client(self.config.clone(), name)
     }
 }
 
@@ -237,7 +246,7 @@ impl Replicas for Link {
 
 impl OtherReplica {
     fn new(tls: Arc<LinkTls>, address: SocketAddr) -> Option<Self> {
-        let url = client::url(address)?;
+        let url = url(address)?;
         Some(Self {
             tls,
             address,
@@ -266,7 +275,7 @@ impl OtherReplica {
         let mut sent = 0;
         let answer = loop {
             match client.request(request()).await {
-                Err(error) if sent < AGAIN && client::was_not_begun(&error) => sent += 1,
+                Err(error) if sent < AGAIN && was_not_begun(&error) => sent += 1,
                 answer => break answer,
             }
         };
@@ -280,7 +289,7 @@ impl OtherReplica {
             Ok(answer) => Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync())),
             Err(error) => {
                 // On an existing connection, only checks have a time limit.
-                let is_silent = client::is_timeout(&error);
+                let is_silent = is_timeout(&error);
                 if error.is_connect() || is_silent {
                     *self.unreachable.lock() = Some(Instant::now());
                 }
@@ -328,6 +337,82 @@ fn dns_name(pem: &[u8]) -> Option<String> {
             _ => None,
         })?;
     Some(name).filter(|name| !name.contains('*'))
+}
+
+pub(crate) type Client = legacy::Client<ConnectorInTime, Full<Bytes>>;
+
+type ConnectError = Box<dyn Error + Send + Sync>;
+
+/// Makes connections, each within [`CONNECT`].
+#[derive(Clone)]
+pub(crate) struct ConnectorInTime(HttpsConnector<HttpConnector>);
+
+/// A client that accepts certificates for `name`.
+pub(crate) fn client(tls: ClientConfig, name: ServerName<'static>) -> Client {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let builder = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_only();
+    let builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
+    legacy::Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .http2_only(true)
+        .http2_initial_stream_window_size(ANSWER_WINDOW)
+        // As large as all answers together may be, so that a client that does not read cannot block
+        // others.
+        .http2_initial_connection_window_size(LARGEST_WINDOW)
+        .http2_keep_alive_interval(PING)
+        .http2_keep_alive_timeout(PONG)
+        // Late parts of answers to clients that have gone are no error of the other replica.
+        .http2_max_local_error_reset_streams(None)
+        .build(ConnectorInTime(builder.enable_http2().wrap_connector(tcp)))
+}
+
+/// The URL of a replica.
+pub(crate) fn url(address: SocketAddr) -> Option<Uri> {
+    Uri::try_from(format!("https://{address}/")).ok()
+}
+
+/// Whether a connection has not answered a check.
+pub(crate) fn is_timeout(error: &legacy::Error) -> bool {
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<hyper::Error>())
+        .any(hyper::Error::is_timeout)
+}
+
+/// Whether the other end reports that it has not begun the request (RFC 9113, 8.7).
+fn was_not_begun(error: &legacy::Error) -> bool {
+    let mut of_http2 = causes(error)
+        .filter_map(|cause| cause.downcast_ref::<h2::Error>())
+        .filter(|cause| cause.is_remote());
+    of_http2.any(|cause| match cause.reason() {
+        Some(Reason::NO_ERROR) => cause.is_go_away(),
+        Some(Reason::REFUSED_STREAM) => cause.is_reset(),
+        _ => false,
+    })
+}
+
+fn causes(error: &legacy::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(error.source(), |&cause| cause.source())
+}
+
+impl Service<Uri> for ConnectorInTime {
+    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, Result<Self::Response, ConnectError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, url: Uri) -> Self::Future {
+        let connecting = self.0.call(url);
+        Box::pin(async move { timeout(CONNECT, connecting).await? })
+    }
 }
 
 #[cfg(test)]

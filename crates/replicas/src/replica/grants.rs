@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
+use fanlight_protocol::digest::sha256;
 use fanlight_protocol::epoch;
 use futures_util::future::try_join_all;
 
@@ -145,8 +145,7 @@ impl GrantsInCommon {
 
 /// The part that an owner belongs to.
 fn part_of(owner: &str) -> u8 {
-    let digest = digest(&SHA256, owner.as_bytes());
-    digest.as_ref().first().map_or(0, |byte| byte % PARTS)
+    sha256([owner])[0] % PARTS
 }
 
 /// The owner in a record's name, and the rest of the name.

@@ -7,38 +7,40 @@ mod limits;
 mod linking;
 mod once;
 mod pins;
-mod renewal;
 mod sessions;
 mod switches;
 mod tasks;
-mod view;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
+use fanlight_admin::{ReplicaView, ReplicasView, ValkeyView};
 use fanlight_canonical::ProcessRun;
 use fanlight_config::settings::read_bounded;
 use fanlight_config::{Config, MAX_FILE_SIZE, ReplicaOptions};
 use fanlight_gateway::CommonTaskOwners;
 use fanlight_gateway::approvals::Approvals;
 use fanlight_grants::CommonEntries;
+use fanlight_protocol::digest::sha256_of_parts;
+use fanlight_protocol::epoch;
 use fanlight_protocol::seal::Keys;
+use fanlight_telemetry::metrics::{Family, FamilyInfo};
 use reqwest::{Certificate, Client, Identity};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{info, warn};
 
-use self::approvals::ApprovalsInCommon;
-use self::grants::GrantsInCommon;
-pub use self::linking::{LinkCertificates, Linking};
-pub use self::pins::CommonPins;
-pub use self::renewal::{Renewed, ReplicaCertificates};
-use self::sessions::SessionsInValkey;
-pub use self::switches::Switches;
-use self::tasks::TasksInCommon;
-use crate::{Certificates, Me, Membership, Settings, Shared};
+use crate::{Certificates, Me, Member, Membership, Settings, Shared};
+use approvals::ApprovalsInCommon;
+use grants::GrantsInCommon;
+use linking::RenewedLink;
+pub use linking::{LinkCertificates, Linking};
+pub use pins::CommonPins;
+use sessions::SessionsInValkey;
+pub use switches::Switches;
+use tasks::TasksInCommon;
 
 /// The nesting limit for stored arguments, which were checked when the call arrived.
 const NESTING: usize = 1024;
@@ -236,12 +238,7 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
 
 /// A digest of these parts as text. As a name in Valkey, it does not reveal them.
 fn digest(parts: &[&[u8]]) -> String {
-    let mut context = Context::new(&SHA256);
-    for part in parts {
-        context.update(&(part.len() as u64).to_be_bytes());
-        context.update(part);
-    }
-    HEXLOWER.encode(context.finish().as_ref())
+    HEXLOWER.encode(&sha256_of_parts(parts))
 }
 
 /// A time in milliseconds, as scripts expect it.
@@ -261,4 +258,145 @@ fn host_name() -> String {
 #[cfg(not(unix))]
 fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
+}
+
+/// The certificates in use.
+pub struct ReplicaCertificates {
+    options: ReplicaOptions,
+    shared: Shared,
+    /// The certificates of the link; `None` if others do not reach this replica.
+    link: Option<LinkCertificates>,
+}
+
+/// New certificates, not yet in use.
+#[derive(Default)]
+pub struct Renewed {
+    valkey: Option<Certificates>,
+    link: Option<RenewedLink>,
+}
+
+impl Replicas {
+    /// The replicas' certificates in this configuration, including the link's.
+    pub fn certificates(
+        &self,
+        config: &Config,
+        link: Option<LinkCertificates>,
+    ) -> Option<ReplicaCertificates> {
+        let options = config.replicas.clone()?;
+        Some(ReplicaCertificates {
+            options,
+            shared: self.shared.clone(),
+            link,
+        })
+    }
+}
+
+impl ReplicaCertificates {
+    /// The new content of the certificate files in use, if it has changed. Changed options of
+    /// `replicas` take effect only after a restart; the previous files may be gone until then.
+    pub fn prepare(&self, config: &Config) -> Result<Renewed, String> {
+        match self.read() {
+            Err(reason) if config.replicas.as_ref() != Some(&self.options) => {
+                warn!(
+                    reason,
+                    "certificates of `replicas` are renewed only after a restart, since its options have changed"
+                );
+                Ok(Renewed::default())
+            }
+            read => read,
+        }
+    }
+
+    fn read(&self) -> Result<Renewed, String> {
+        let options = &self.options;
+        let link = self
+            .link
+            .as_ref()
+            .zip(options.tls.as_ref())
+            .map(|(link, tls)| link.prepare(tls))
+            .transpose()?;
+        let valkey = certificates(options)?;
+        let is_other = self
+            .shared
+            .check(&valkey)
+            .map_err(|error| error.to_string())?;
+        Ok(Renewed {
+            valkey: Some(valkey).filter(|_| is_other),
+            link: link.flatten(),
+        })
+    }
+
+    /// Uses these certificates for new connections.
+    pub fn commit(&mut self, Renewed { valkey, link }: Renewed) {
+        if let Some(certificates) = valkey {
+            info!(
+                "certificates for Valkey changed, since their files did; the next connection uses them"
+            );
+            self.shared.renew(certificates);
+        }
+        if let Some((own, renewed)) = self.link.as_mut().zip(link) {
+            own.commit(renewed);
+        }
+    }
+}
+
+impl fanlight_admin::Replicas for Replicas {
+    fn view(&self) -> ReplicasView {
+        let report = self.shared.report();
+        ReplicasView {
+            own: self.membership.id().to_owned(),
+            epoch: self.membership.epoch(),
+            valkey: ValkeyView {
+                url: report.url,
+                since_ms: moment(report.since),
+                trouble: report.trouble.as_deref().map(str::to_owned),
+            },
+            members: self.membership.members().iter().map(replica).collect(),
+        }
+    }
+
+    fn metrics(&self) -> Vec<Family> {
+        let report = self.shared.report();
+        let requests = [("answered", report.answered), ("failed", report.failed)];
+        vec![
+            CONNECTED.with_value(report.trouble.is_none().into()),
+            REQUESTS.with(requests.map(|(outcome, count)| ([outcome], count))),
+            MEMBERS.with_value(self.membership.members().len() as u64),
+        ]
+    }
+}
+
+const CONNECTED: FamilyInfo = FamilyInfo::gauge(
+    "fanlight.valkey.connected",
+    "1",
+    "Whether Valkey can be reached.",
+);
+
+const REQUESTS: FamilyInfo = FamilyInfo::counter(
+    "fanlight.valkey.requests",
+    "{request}",
+    "Requests to Valkey.",
+    &["outcome"],
+);
+
+const MEMBERS: FamilyInfo = FamilyInfo::gauge(
+    "fanlight.replicas",
+    "{replica}",
+    "Live replicas, as last seen.",
+);
+
+fn replica(member: &Member) -> ReplicaView {
+    ReplicaView {
+        id: member.id.clone(),
+        epoch: member.epoch,
+        name: member.name.clone(),
+        address: member.address.map(|address| address.to_string()),
+        version: member.version.clone(),
+        since_ms: moment(member.since),
+        is_ending: member.is_ending,
+    }
+}
+
+fn moment(at: SystemTime) -> f64 {
+    epoch::since(at).as_secs_f64() * 1000.0
 }

@@ -13,13 +13,10 @@
 mod backend;
 mod durations;
 mod family;
-mod figures;
 mod histogram;
 mod known;
 pub(crate) mod names;
 mod prometheus;
-#[cfg(test)]
-mod tests;
 mod timer;
 mod tools;
 
@@ -32,20 +29,19 @@ use fanlight_protocol::{Method, Revision, epoch};
 use opentelemetry_sdk::Resource;
 use parking_lot::RwLock;
 
+use crate::error_type::ErrorType;
 pub use backend::{BackendMetrics, Direction, MirrorOutcome};
+use durations::Durations;
 pub use family::{Counts, FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Values, label};
-pub use figures::{BackendFigures, NO_FAILURE};
 pub use histogram::BOUNDS;
+use histogram::{About, Key, Series};
+use known::KnownNames;
 pub use known::NameKind;
 pub use prometheus::prometheus;
 pub(crate) use timer::{BACKEND_HTTP, Timer};
 pub use timer::{BackendLabels, SessionSide, Side};
-pub use tools::{MINUTES, ToolFigures};
-
-use crate::error_type::ErrorType;
-use histogram::{About, Key, Series};
-use known::KnownNames;
 use tools::ToolHistory;
+pub use tools::{MINUTES, ToolFigures};
 
 /// Limits of the labels of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,7 +282,7 @@ impl Metrics {
         sources.push(Box::new(source));
     }
 
-    pub(crate) fn add_active(&self, change: i64) {
+    fn add_active(&self, change: i64) {
         self.active_requests.fetch_add(change, Ordering::Relaxed);
     }
 
@@ -307,7 +303,7 @@ impl Metrics {
         backend.map(|backend| backend.name().to_owned())
     }
 
-    pub(crate) fn known_names(&self) -> &KnownNames {
+    fn known_names(&self) -> &KnownNames {
         &self.known
     }
 
@@ -434,3 +430,85 @@ fn points<const N: usize>(
 }
 
 fanlight_protocol::opaque!(Metrics);
+
+/// Values of `error.type` that do not count as failures of the server: the client gave up, or its
+/// user has no credentials for the server.
+pub const NO_FAILURE: [&str; 3] = ["abandoned", "cancelled", "no_credentials"];
+
+fn is_failure(error: Option<ErrorType>) -> bool {
+    error.is_some_and(|error| !NO_FAILURE.contains(&&*error.as_text()))
+}
+
+/// Whether Fanlight itself sends such messages: to connect, to ask whether the server is there, for
+/// lists, and to listen.
+fn is_own(method: &Method) -> bool {
+    use Method::{Discover, Initialize, Listen, Ping};
+    method.is_list() || matches!(method, Discover | Initialize | Listen | Ping)
+}
+
+/// The figures of one server since the start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BackendFigures {
+    /// How many messages to the server have ended or could not be sent. Fanlight's own
+    /// messages, for lists and to connect, do not count.
+    pub requests: u64,
+    /// How many of these failed and how many attempts to connect failed. This excludes messages
+    /// with an error in [`NO_FAILURE`].
+    pub errors: u64,
+    /// How many attempts to connect failed.
+    pub failed_connections: i64,
+    /// The median time between a `tools/call` and its response, without connecting. `None` if no
+    /// call was sent.
+    pub median: Option<Duration>,
+    /// The 95th percentile of this time.
+    pub p95: Option<Duration>,
+    /// How often the server's process was restarted.
+    pub restarts: i64,
+    /// How often the server was connected again.
+    pub reconnects: i64,
+}
+
+impl Metrics {
+    /// The figures of the server called `name`.
+    pub fn figures(&self, name: &str) -> BackendFigures {
+        let backend = self.backend(name);
+        let mut figures = BackendFigures {
+            restarts: backend.restarts(),
+            reconnects: backend.reconnects(),
+            failed_connections: backend.failed_connections(),
+            ..Default::default()
+        };
+        let mut calls = Durations::default();
+        self.client.for_each(|key, durations| {
+            if key.backend != backend.index() {
+                return;
+            }
+            let count = durations.count();
+            if is_own(&key.method) {
+                return;
+            }
+            figures.requests += count;
+            let given_up = matches!(key.error, Some(ErrorType::Abandoned | ErrorType::Cancelled));
+            figures.errors += if is_failure(key.error) { count } else { 0 };
+            if key.method == Method::CallTool && !given_up {
+                calls.add(&durations);
+            }
+        });
+        self.unsent.for_each(|key, durations| {
+            let count = if key.backend == backend.index() && !is_own(&key.method) {
+                durations.count()
+            } else {
+                0
+            };
+            figures.requests += count;
+            figures.errors += if is_failure(key.error) { count } else { 0 };
+        });
+        figures.errors += u64::try_from(figures.failed_connections).unwrap_or(0);
+        figures.median = calls.quantile(0.5);
+        figures.p95 = calls.quantile(0.95);
+        figures
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,10 @@ use super::backend::NamedBackend;
 use super::*;
 use crate::backend::{BackendInfo, BackendTelemetry, Endpoint};
 use crate::message::{Moment, Network, Transport};
+use crate::metrics::histogram::Key;
 use crate::metrics::timer::Timer;
+use crate::metrics::timer::tests::record;
+use crate::metrics::{MetricLimits, Side};
 use crate::subject::Target;
 
 fn resource() -> Resource {
@@ -315,4 +318,81 @@ fn prometheus_text_follows_the_exposition_format() {
             "{line}"
         );
     }
+}
+
+const SENT: Side = Side::Client;
+
+#[test]
+fn figures_count_one_backend() {
+    let metrics = Metrics::new(MetricLimits::default());
+    for millis in [1, 2, 3, 15] {
+        record(
+            &metrics,
+            SENT,
+            "a",
+            "t",
+            None,
+            Duration::from_millis(millis),
+        );
+    }
+    record(
+        &metrics,
+        SENT,
+        "a",
+        "t",
+        Some(ErrorType::Timeout),
+        Duration::from_millis(400),
+    );
+    record(&metrics, SENT, "b", "t", None, Duration::from_secs(60));
+    let of = |method, error| Key {
+        backend: metrics.backend("a").index(),
+        method,
+        name: None,
+        error,
+        revision: None,
+        transport: None,
+        http: None,
+    };
+    metrics.client.record(
+        of(Method::Discover, Some(ErrorType::JsonRpc(-32601))),
+        Duration::from_millis(1),
+    );
+    // The time to connect says nothing about the duration of calls.
+    metrics
+        .client
+        .record(of(Method::Initialize, None), Duration::from_secs(200));
+    let figures = metrics.figures("a");
+    assert_eq!((figures.requests, figures.errors), (5, 1));
+    let (median, p95) = (figures.median.unwrap(), figures.p95.unwrap());
+    assert!(
+        median > Duration::from_millis(1) && median <= Duration::from_millis(3),
+        "{median:?}"
+    );
+    assert!(
+        p95 > Duration::from_millis(200) && p95 <= Duration::from_millis(400),
+        "{p95:?}"
+    );
+    assert_eq!(metrics.figures("c"), BackendFigures::default());
+    metrics.backend("c").restarted();
+    assert_eq!(metrics.figures("c").restarts, 1);
+}
+
+#[test]
+fn failed_connections_and_what_they_kept_from_being_sent_are_errors() {
+    let metrics = Metrics::new(MetricLimits::default());
+    metrics.backend("a").connect_failed();
+    record(
+        &metrics,
+        Side::Unsent,
+        "a",
+        "t",
+        Some(ErrorType::ConnectFailed),
+        Duration::ZERO,
+    );
+    let figures = metrics.figures("a");
+    assert_eq!(
+        (figures.requests, figures.errors, figures.failed_connections),
+        (1, 2, 1)
+    );
+    assert_eq!((figures.median, figures.p95), (None, None));
 }

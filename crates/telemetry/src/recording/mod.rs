@@ -3,7 +3,6 @@
 //! Both edges give messages to the [`Tap`]. A [`Scribe`] takes them from its queue, masks secrets and
 //! writes lines, off the way of calls.
 
-mod causes;
 mod format;
 mod mask;
 mod scribe;

@@ -690,3 +690,33 @@ fn traces_are_found_by_their_outcome() {
         TraceOutcome::ToolError
     );
 }
+
+#[test]
+fn side_is_who_can_do_something_about_it() {
+    for (error, at_server, side) in [
+        (ErrorType::Cancelled, true, Side::Client),
+        (ErrorType::JsonRpc(code::INVALID_PARAMS), true, Side::Client),
+        (
+            ErrorType::JsonRpc(code::METHOD_NOT_FOUND),
+            false,
+            Side::Client,
+        ),
+        (
+            ErrorType::JsonRpc(code::NOT_PERMITTED),
+            false,
+            Side::Gateway,
+        ),
+        (ErrorType::Overloaded, false, Side::Gateway),
+        (ErrorType::JsonRpc(code::INTERNAL), false, Side::Gateway),
+        (ErrorType::JsonRpc(code::INTERNAL), true, Side::Server),
+        (
+            ErrorType::JsonRpc(code::BACKEND_TIMEOUT),
+            false,
+            Side::Server,
+        ),
+        (ErrorType::ToolError, true, Side::Server),
+        (ErrorType::ConnectFailed, true, Side::Server),
+    ] {
+        assert_eq!(Side::judge(error, at_server), side, "{error:?}");
+    }
+}

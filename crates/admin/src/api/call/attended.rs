@@ -21,15 +21,12 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _, unfold};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::OperatorCall;
-use super::refusals::MissingCapabilities;
 use super::running::{NotBegun, Owner, RunningCall};
-use super::traced::{self, TracedCall};
+use super::{MissingCapabilities, OperatorCall, TracedCall};
 use crate::Admin;
 use crate::api::stream::{self, Watch, event};
 use crate::operator::Operator;
-use crate::reply::Refusal;
-use crate::values::{millis, to_json};
+use crate::reply::{Refusal, millis, to_json};
 
 /// The page's capabilities as a client (2025-11-25 and 2026-07-28 client/elicitation,
 /// Capabilities).
@@ -74,7 +71,7 @@ pub(super) fn answer(
             () = closed.closed() => {}
             _ = watch.ended() => {}
             () = cancelled.cancelled() => {}
-            () = traced::cancelled(&scope) => {}
+            () = super::cancelled(&scope) => {}
             () = scope.scope(attended.run(call)) => return,
         }
         // The event is lost if the stream is closed.

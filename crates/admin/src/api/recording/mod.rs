@@ -1,24 +1,28 @@
 //! `POST /api/recording`: the messages of both sides as lines of JSON, as they cross the wire
 //! (docs/recordings.md).
 
-mod head;
-mod running;
-
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::IntoResponse as _;
-use fanlight_canonical::DEFAULT_PATH;
-use fanlight_telemetry::recording::{Scribe, Selection};
+use bytes::Bytes;
+use fanlight_canonical::{DEFAULT_PATH, Endpoint};
+use fanlight_gateway::catalogue::ListKind;
+use fanlight_gateway::pins::Definition;
+use fanlight_protocol::Json;
+use fanlight_telemetry::recording::{
+    Batch, Captures, Definitions, Full, Head, RecordedServer, Scribe, Selection, VERSION,
+};
 use futures_util::stream::{StreamExt as _, unfold};
 use http::HeaderName;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::body::read_members;
 use super::stream::Watch;
@@ -26,8 +30,8 @@ use super::{Answer, traces};
 use crate::access::About;
 use crate::operator::Operator;
 use crate::reply::{self, Refusal};
+use crate::settings::event_interval;
 use crate::{Admin, AdminState};
-use running::Running;
 
 /// The size of a recording if the request names none, and the largest one, in bytes.
 const SIZES: (u64, u64) = (64 << 20, 1 << 30);
@@ -78,7 +82,7 @@ pub(crate) async fn answer(
         Refusal::new(http::StatusCode::CONFLICT, message)
     })?;
     let running = Running {
-        ends: tokio::time::Instant::now() + time,
+        ends: Instant::now() + time,
         scribe: Arc::new(Mutex::new(Scribe::new(largest, has_endpoint))),
         captures,
         reason: "interrupted",
@@ -120,7 +124,7 @@ pub(crate) async fn export_trace(State(admin): AdminState, Path(id): Path<String
         servers: servers.into_iter().flatten().map(Into::into).collect(),
         ..Selection::default()
     };
-    let head = head::head(&admin, &selection, scribe.started()).await;
+    let head = head(&admin, &selection, scribe.started()).await;
     let lines = spawn_blocking(move || {
         scribe.configure(admin.subject.operations.configured_values());
         let mut lines = scribe.head(head);
@@ -173,5 +177,139 @@ impl Asked {
             endpoint: self.endpoint.map(Into::into),
             servers: self.servers.into_iter().map(Into::into).collect(),
         })
+    }
+}
+
+/// The lists of definitions.
+const KINDS: [ListKind; 4] = [
+    ListKind::Tools,
+    ListKind::Prompts,
+    ListKind::Resources,
+    ListKind::ResourceTemplates,
+];
+
+/// The head of a recording that started at this time, not yet masked.
+pub(super) async fn head(admin: &Admin, selection: &Selection, started: SystemTime) -> Head {
+    let gateway = &admin.subject.gateway;
+    let mut head = Head {
+        recording: VERSION,
+        fanlight: admin.subject.version.to_owned(),
+        started: humantime::format_rfc3339_micros(started).to_string(),
+        endpoint: selection.endpoint.as_deref().map(str::to_owned),
+        ..Head::default()
+    };
+    // Lists that nobody has read yet are read now.
+    for kind in KINDS {
+        gateway.current_list(kind, &Endpoint::Everything).await;
+    }
+    let lists = KINDS.map(|kind| gateway.own_entries(kind, true));
+    for (name, status) in gateway.status() {
+        if !selection.has_server(&name) {
+            continue;
+        }
+        let opening = gateway.description_of(&name).await.flatten();
+        let each = |of: fn(&Json) -> String| {
+            let [tools, prompts, resources, resource_templates] = lists.each_ref().map(|list| {
+                let entries = list.get(&name).into_iter().flatten();
+                entries.map(|(_, entry)| of(entry)).collect()
+            });
+            Definitions {
+                tools,
+                prompts,
+                resources,
+                resource_templates,
+            }
+        };
+        let server = RecordedServer {
+            revision: status.revision.map(str::to_owned),
+            opening: opening.map(|opening| opening.as_text().to_owned()),
+            definitions: each(|entry| entry.as_text().to_owned()),
+            digests: each(|entry| {
+                Definition::parse(entry)
+                    .map(|one| one.digest())
+                    .unwrap_or_default()
+            }),
+            masked: Vec::new(),
+        };
+        head.servers.insert(name, server);
+    }
+    head
+}
+
+/// How long messages are collected before they are written, so that masking them wakes few threads.
+const COLLECT: Duration = Duration::from_millis(20);
+
+/// A running recording.
+pub(super) struct Running {
+    pub(super) captures: Captures,
+    pub(super) scribe: Arc<Mutex<Scribe>>,
+    /// When the recording ends.
+    pub(super) ends: Instant,
+    /// Why it ends, unless its size or secrets are the reason.
+    pub(super) reason: &'static str,
+    pub(super) has_head: bool,
+    pub(super) watch: Watch,
+}
+
+impl Running {
+    /// The next lines, and the recording unless these are the last ones.
+    pub(super) async fn next(mut self) -> (Bytes, Option<Self>) {
+        if !self.has_head {
+            self.has_head = true;
+            let started = self.scribe.lock().started();
+            let head = head(&self.watch.admin, self.captures.selection(), started).await;
+            let mut scribe = self.scribe.lock();
+            scribe.configure(self.watch.admin.subject.operations.configured_values());
+            let lines = scribe.head(head);
+            drop(scribe);
+            return (lines.into(), Some(self));
+        }
+        if let Some(reason) = self.wait().await {
+            self.reason = reason;
+            self.captures.end();
+        }
+        let batch = self.captures.take();
+        let ended = batch.is_last.then_some(self.reason);
+        let (mut lines, full) = self.lines(batch).await;
+        match full.map(Full::reason).or(ended) {
+            None => (lines.into(), Some(self)),
+            Some(reason) => {
+                lines.extend(self.scribe.lock().end(reason));
+                (lines.into(), None)
+            }
+        }
+    }
+
+    /// Waits for messages, or for the end of the recording; returns why it ends, unless an operator
+    /// has ended it.
+    async fn wait(&self) -> Option<&'static str> {
+        let arrived = async {
+            self.captures.arrived().await;
+            sleep(COLLECT).await;
+        };
+        let is_disallowed = async {
+            while self.watch.is_in_force().await {
+                sleep(event_interval()).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            reason = self.watch.ended() => Some(reason),
+            () = is_disallowed => Some("stopped"),
+            () = sleep_until(self.ends) => Some("time"),
+            () = arrived => None,
+        }
+    }
+
+    /// The lines of these messages. They are masked on a thread that serves no requests.
+    async fn lines(&self, batch: Batch) -> (Vec<u8>, Option<Full>) {
+        let (admin, scribe) = (Arc::clone(&self.watch.admin), Arc::clone(&self.scribe));
+        let work = spawn_blocking(move || {
+            let mut scribe = scribe.lock();
+            scribe.configure(admin.subject.operations.configured_values());
+            scribe.lines(batch)
+        });
+        // It fails only while the program ends.
+        work.await.unwrap_or_default()
     }
 }

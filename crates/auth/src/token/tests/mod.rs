@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json as value};
 
 use super::*;
-use crate::oauth_settings::{IssuerSettings, OAuthLimits};
+use crate::settings::{IssuerSettings, OAuthLimits};
 use crate::testing::at_mcp;
 
 const PUBLIC_URL: &str = "https://mcp.example.com";

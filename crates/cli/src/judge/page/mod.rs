@@ -1,9 +1,10 @@
 //! The report as one HTML page without scripts and without external resources.
 
-mod markup;
+use fanlight_credentials::escaped_html;
+use fanlight_protocol::visible::escaped_lines;
 
-use self::markup::Markup;
-use crate::judge::report::{EraReport, Finding, ListReport, Report, Severity};
+use super::report::{EraReport, Finding, ListReport, Report, Severity};
+use crate::out::counted;
 
 /// The page loads and runs nothing, whatever a server has written.
 const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -218,10 +219,50 @@ fn list(html: &mut Markup, list: &ListReport) {
     html.raw("</tbody></table></div></details>\n");
 }
 
-fn counted(count: usize, what: &str) -> String {
-    match (count, what.strip_suffix('y')) {
-        (1, _) => format!("1 {what}"),
-        (_, Some(stem)) => format!("{count} {stem}ies"),
-        _ => format!("{count} {what}s"),
+/// Builds HTML. Only literals of this program can be markup, and every other text is escaped.
+#[derive(Default)]
+struct Markup(String);
+
+impl Markup {
+    /// Adds markup.
+    fn raw(&mut self, markup: &'static str) -> &mut Self {
+        self.0.push_str(markup);
+        self
+    }
+
+    /// Adds text, with invisible characters escaped.
+    fn text(&mut self, text: &str) -> &mut Self {
+        // Escape sequences for terminal colours survive the first step, but mean nothing here.
+        let visible = escaped_lines(text).replace('\u{1b}', "\\u001b");
+        self.0 += &escaped_html(&visible);
+        self
+    }
+
+    /// Adds text between two literals.
+    fn element(&mut self, open: &'static str, text: &str, close: &'static str) -> &mut Self {
+        self.raw(open).text(text).raw(close)
+    }
+
+    fn finish(self) -> String {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_never_markup() {
+        let mut markup = Markup::default();
+        markup.element(
+            "<p>",
+            "<script>alert(1)</script> & \"x\" 'y' \u{202e}\u{1b}[31m",
+            "</p>",
+        );
+        assert_eq!(
+            markup.finish(),
+            "<p>&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;x&quot; &#39;y&#39; \\u202e\\u001b[31m</p>"
+        );
     }
 }

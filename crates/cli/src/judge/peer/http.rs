@@ -56,12 +56,7 @@ impl EventStream {
             match self.decoder.next_event().map_err(too_long)? {
                 Some(event) if event.data.is_empty() => {}
                 Some(event) => return Ok(Some(event)),
-                None => match self
-                    .response
-                    .chunk()
-                    .await
-                    .map_err(|error| broken_error(&error))?
-                {
+                None => match self.response.chunk().await? {
                     Some(chunk) => self.decoder.push(&chunk),
                     None => return Ok(None),
                 },
@@ -305,7 +300,7 @@ impl Http {
 
 /// Sends a request. Redirects are not followed: credentials go only to the URL that the user named.
 pub(crate) async fn send(request: RequestBuilder) -> Result<Response, Broken> {
-    let response = request.send().await.map_err(|error| broken_error(&error))?;
+    let response = request.send().await?;
     let status = response.status();
     if !status.is_redirection() {
         return Ok(response);
@@ -325,8 +320,7 @@ pub(crate) async fn send(request: RequestBuilder) -> Result<Response, Broken> {
 pub(crate) async fn read(mut response: Response) -> Result<Bytes, Broken> {
     let body = fetch::body_of(&mut response, LONGEST).await;
     let too_long = || Broken::Refused("a response is too long".to_owned());
-    body.map_err(|error| broken_error(&error))?
-        .ok_or_else(too_long)
+    body?.ok_or_else(too_long)
 }
 
 /// The media type of a response in lower case, without parameters; empty if there is none.
@@ -368,12 +362,14 @@ fn refusal(status: StatusCode, body: &[u8]) -> Broken {
     ))
 }
 
-pub(super) fn broken_error(error: &reqwest::Error) -> Broken {
-    use std::error::Error as _;
-    let cause = std::iter::successors(error.source(), |cause| (*cause).source()).last();
-    let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-    if error.is_connect() {
-        return Broken::Unreachable(format!("it cannot be reached{cause}"));
+impl From<reqwest::Error> for Broken {
+    fn from(error: reqwest::Error) -> Self {
+        use std::error::Error as _;
+        let cause = std::iter::successors(error.source(), |cause| (*cause).source()).last();
+        let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+        if error.is_connect() {
+            return Self::Unreachable(format!("it cannot be reached{cause}"));
+        }
+        Self::Ended(format!("the connection broke{cause}"))
     }
-    Broken::Ended(format!("the connection broke{cause}"))
 }

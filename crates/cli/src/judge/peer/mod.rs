@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use self::http::Http;
 use self::sse::Sse;
 use self::stdio::Process;
+use super::observed::Mask;
 use crate::judge::Patience;
-use crate::judge::mask::Mask;
 use crate::judge::observed::{Observed, shorten};
 
 /// The JSON-RPC code `Method not found`.

@@ -9,7 +9,7 @@ use reqwest::{Method, Response, StatusCode, Url};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::http::{EventStream, Http, broken_error, media_type, message_in};
+use super::http::{EventStream, Http, media_type, message_in};
 use super::{Broken, LONGEST, is_answer, observe};
 use crate::judge::observed::Observed;
 
@@ -35,15 +35,17 @@ impl Sse {
             let request = http
                 .request_to(Method::GET, http.url().clone())
                 .header("accept", "text/event-stream");
-            let response = request.send().await.map_err(|error| broken_error(&error))?;
+            let response = request.send().await?;
             if response.status() != StatusCode::OK || media_type(&response) != "text/event-stream" {
                 return Ok(None);
             }
             let mut stream = EventStream::new(response, LONGEST);
             let first = stream.next().await?;
-            Ok(first
-                .filter(|event| event.name.as_ref() == b"endpoint")
-                .map(|event| (event, stream)))
+            Ok::<_, Broken>(
+                first
+                    .filter(|event| event.name.as_ref() == b"endpoint")
+                    .map(|event| (event, stream)),
+            )
         };
         // A silent stream belongs to Streamable HTTP.
         let opened = timeout(patience, opening).await.unwrap_or(Ok(None))?;
@@ -94,7 +96,7 @@ impl Sse {
             }
             tokio::select! {
                 posted = &mut posting, if !is_accepted => {
-                    accepted(&posted.map_err(|error| broken_error(&error))?)?;
+                    accepted(&posted?)?;
                     is_accepted = true;
                 }
                 event = stream.next(), if answer.is_none() => {
@@ -119,7 +121,7 @@ impl Sse {
         let posted = timeout(ACCEPTED, posting)
             .await
             .map_err(|_| Broken::Silent(ACCEPTED))?;
-        accepted(&posted.map_err(|error| broken_error(&error))?)
+        accepted(&posted?)
     }
 }
 

@@ -151,7 +151,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
 }
 
 /// Whether a schema refers to another document.
-pub(super) fn has_remote_reference(schema: &Value) -> bool {
+fn has_remote_reference(schema: &Value) -> bool {
     match schema {
         Value::Object(members) => members.iter().any(|(name, value)| {
             let is_remote =

@@ -1,12 +1,12 @@
 //! JSON with comments: everything else stays as it is.
 
 use jsonc_parser::cst::{CstInputValue, CstRootNode};
+use serde_json::Value as Json;
 
-use crate::client_files::Item;
 use crate::document::JSON;
 
 /// The text with a member `name` added to the mapping at `path`, parts of which may be missing.
-pub(super) fn add(text: &str, path: &[&str], name: &str, value: &Item) -> Option<String> {
+pub(super) fn add(text: &str, path: &[&str], name: &str, value: &Json) -> Option<String> {
     let root = CstRootNode::parse(text, &JSON).ok()?;
     let whole = root.object_value()?;
     let section = path
@@ -29,15 +29,15 @@ pub(super) fn remove(text: &str, path: &[&str], name: &str) -> Option<String> {
     Some(root.to_string())
 }
 
-fn input(item: &Item) -> CstInputValue {
+fn input(item: &Json) -> CstInputValue {
     match item {
-        Item::Null => CstInputValue::Null,
-        Item::Flag(flag) => CstInputValue::Bool(*flag),
-        Item::Number(digits) => CstInputValue::Number(digits.clone()),
-        Item::Text(text) => CstInputValue::String(text.clone()),
-        Item::List(items) => CstInputValue::Array(items.iter().map(input).collect()),
-        Item::Map(members) => {
-            let member = |(key, value): &(String, Item)| (key.clone(), input(value));
+        Json::Null => CstInputValue::Null,
+        Json::Bool(flag) => CstInputValue::Bool(*flag),
+        Json::Number(digits) => CstInputValue::Number(digits.to_string()),
+        Json::String(text) => CstInputValue::String(text.clone()),
+        Json::Array(items) => CstInputValue::Array(items.iter().map(input).collect()),
+        Json::Object(members) => {
+            let member = |(key, value): (&String, &Json)| (key.clone(), input(value));
             CstInputValue::Object(members.iter().map(member).collect())
         }
     }

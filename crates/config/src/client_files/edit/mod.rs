@@ -10,11 +10,12 @@ mod yaml;
 
 use std::collections::HashSet;
 
-use crate::document::{Entry as Member, Node, Source, Syntax, Value};
+use serde_json::{Value as Json, json};
 
 use crate::client_files::client::Client;
 use crate::client_files::entry::Entry;
-use crate::client_files::item::{Item, Language};
+use crate::client_files::item::Language;
+use crate::document::{Entry as Member, Node, Source, Syntax, Value};
 use crate::text_file::{line_end, line_start};
 
 /// The reason why a text was not changed.
@@ -84,7 +85,7 @@ pub fn remove(client: Client, text: &str, name: &str) -> Result<String, EditErro
 /// # Errors
 ///
 /// The text has a mistake.
-pub fn find_entry(client: Client, text: &str, name: &str) -> Result<Option<Item>, EditError> {
+pub fn find_entry(client: Client, text: &str, name: &str) -> Result<Option<Json>, EditError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
@@ -94,11 +95,11 @@ pub fn find_entry(client: Client, text: &str, name: &str) -> Result<Option<Item>
 }
 
 /// The names of all entries with their values.
-pub fn entries(client: Client, text: &str) -> Result<Vec<(String, Item)>, EditError> {
+pub fn entries(client: Client, text: &str) -> Result<Vec<(String, Json)>, EditError> {
     let root = parse(client, text)?;
     let servers = find_section(&root, &section(client, &root));
     Ok(match servers.map(item) {
-        Some(Item::Map(entries)) => entries,
+        Some(Json::Object(entries)) => entries.into_iter().collect(),
         _ => Vec::new(),
     })
 }
@@ -172,7 +173,7 @@ fn checked(
     before: &Node,
     changed: Option<String>,
     name: &str,
-    value: Option<&Item>,
+    value: Option<&Json>,
 ) -> Result<String, EditError> {
     let changed = changed.ok_or(EditError::ByHand)?;
     let path = section(client, before);
@@ -180,13 +181,13 @@ fn checked(
         Ok(after) => {
             let servers = find_section(&after, &path);
             let found = servers.and_then(|servers| find(servers, name)).map(item);
-            (found, remove_server(&item(&after), &path, name))
+            (found, remove_server(item(&after), &path, name))
         }
         // No content is left.
-        Err(_) if value.is_none() && changed.trim().is_empty() => (None, Item::Map(Vec::new())),
+        Err(_) if value.is_none() && changed.trim().is_empty() => (None, json!({})),
         Err(_) => return Err(EditError::ByHand),
     };
-    if found.as_ref() != value || others != remove_server(&item(before), &path, name) {
+    if found.as_ref() != value || others != remove_server(item(before), &path, name) {
         return Err(EditError::ByHand);
     }
     let mark = if text.starts_with('\u{feff}') {
@@ -198,51 +199,38 @@ fn checked(
 }
 
 /// The file without a server, and without its section if that becomes empty.
-fn remove_server(file: &Item, path: &[&str], name: &str) -> Item {
-    let Some((key, rest)) = path.split_first() else {
-        return match file {
-            Item::Map(members) => Item::Map(
-                members
-                    .iter()
-                    .filter(|(key, _)| key != name)
-                    .cloned()
-                    .collect(),
-            ),
-            Item::List(items) => {
-                let is_other = |item: &&Item| item.member("name") != Some(&Item::text(name));
-                Item::List(items.iter().filter(is_other).cloned().collect())
+fn remove_server(mut file: Json, path: &[&str], name: &str) -> Json {
+    match (&mut file, path.split_first()) {
+        (Json::Object(members), None) => {
+            members.shift_remove(name);
+        }
+        (Json::Array(items), None) => items.retain(|item| item["name"] != name),
+        (Json::Object(members), Some((key, rest))) => {
+            let section = members.get(*key).cloned();
+            let reduced = section.map(|section| remove_server(section, rest, name));
+            match reduced {
+                Some(section) if ![json!({}), json!([]), Json::Null].contains(&section) => {
+                    members.insert((*key).to_owned(), section);
+                }
+                _ => {
+                    members.shift_remove(*key);
+                }
             }
-            other => other.clone(),
-        };
-    };
-    let Item::Map(members) = file else {
-        return file.clone();
-    };
-    let is_empty = |item: &Item| match item {
-        Item::Map(members) => members.is_empty(),
-        Item::List(items) => items.is_empty(),
-        other => *other == Item::Null,
-    };
-    let reduced = members.iter().filter_map(|(known, value)| {
-        let value = if known == key {
-            Some(remove_server(value, rest, name)).filter(|value| !is_empty(value))
-        } else {
-            Some(value.clone())
-        };
-        Some((known.clone(), value?))
-    });
-    Item::Map(reduced.collect())
+        }
+        _ => {}
+    }
+    file
 }
 
 /// A tree without positions.
-pub(crate) fn item(node: &Node) -> Item {
+pub(crate) fn item(node: &Node) -> Json {
     match &node.value {
-        Value::Null => Item::Null,
-        Value::Bool(flag) => Item::Flag(*flag),
-        Value::Number(digits) => Item::Number(digits.clone()),
-        Value::String(text) => Item::text(text.clone()),
-        Value::List(items) => Item::List(items.iter().map(item).collect()),
-        Value::Map(members) => Item::map(
+        Value::Null => Json::Null,
+        Value::Bool(flag) => Json::Bool(*flag),
+        Value::Number(digits) => serde_json::from_str(digits).unwrap_or_else(|_| json!(digits)),
+        Value::String(text) => json!(text),
+        Value::List(items) => Json::Array(items.iter().map(item).collect()),
+        Value::Map(members) => Json::from_iter(
             members
                 .iter()
                 .map(|Member { key, value, .. }| (key.clone(), item(value))),

@@ -1,9 +1,10 @@
 //! TOML: a new table goes to the end of the file.
 
+use serde_json::Value as Json;
 use toml_edit::DocumentMut;
 
 use super::{find_section, line_break};
-use crate::client_files::item::{Item, toml_key};
+use crate::client_files::item::{to_toml, toml_key};
 use crate::document::Node;
 
 /// The text with a table `name` added to the table at `path`.
@@ -12,7 +13,7 @@ pub(super) fn add(
     root: &Node,
     path: &[&str],
     name: &str,
-    value: &Item,
+    value: &Json,
 ) -> Option<String> {
     let is_there = find_section(root, path).is_some_and(|section| section.field(name).is_some());
     let mut text = match is_there {
@@ -30,7 +31,7 @@ pub(super) fn add(
         "[{}.{}]\n{}",
         path.join("."),
         toml_key(name),
-        value.to_toml()
+        to_toml(value)
     );
     Some(text + &table.replace('\n', new_line))
 }

@@ -1,11 +1,12 @@
 //! YAML: a new entry precedes the first one of its section, on lines of its own.
 
-use crate::document::{Node, Value};
+use serde_json::{Value as Json, json};
 
 use super::{
     find, find_section, indent_of, inserted, is_named, line_break, line_end, line_start, spliced,
 };
-use crate::client_files::item::Item;
+use crate::client_files::item::{to_yaml, to_yaml_item};
+use crate::document::{Node, Value};
 
 /// The text with an entry added to the section at `path`, which is a mapping, or a list of named
 /// mappings.
@@ -14,12 +15,12 @@ pub(super) fn add(
     root: &Node,
     path: &[&str],
     name: &str,
-    value: &Item,
+    value: &Json,
 ) -> Option<String> {
     let [key] = path else { return None };
     // An entry of a list contains its name.
-    let is_list = value.member("name") == Some(&Item::text(name))
-        && value.member("type") != Some(&Item::text("stdio"));
+    let is_list =
+        value.get("name") == Some(&json!(name)) && value.get("type") != Some(&json!("stdio"));
     let is_list = match root.field(key).map(|node| &node.value) {
         Some(Value::List(_)) => true,
         Some(Value::Map(_)) => false,
@@ -27,9 +28,9 @@ pub(super) fn add(
     };
     let lines = |indent: &str| {
         let lines = if is_list {
-            value.to_yaml_item(indent)
+            to_yaml_item(value, indent)
         } else {
-            Item::map([(name, value.clone())]).to_yaml(indent)
+            to_yaml(&json!({ name: value }), indent)
         };
         lines.replace('\n', line_break(text))
     };

@@ -2,9 +2,9 @@
 
 mod server_json;
 
-use crate::document::{Node, Value};
+use serde_json::Value as Json;
 
-use crate::client_files::item::Item;
+use crate::document::{Node, Value};
 pub use server_json::server_json;
 
 /// A package's server in the notation of Fanlight's own file.
@@ -13,7 +13,7 @@ pub struct PackagedServer {
     /// The name.
     pub name: String,
     /// The entry in `mcpServers`.
-    pub value: Item,
+    pub value: Json,
     /// The variables in its entry, with descriptions.
     pub variables: Vec<(String, String)>,
     /// Notes for the user.

@@ -1,9 +1,9 @@
 //! `server.json` of the MCP registry: packages to start, and remote servers.
 
-use crate::document::{Node, Value};
+use serde_json::{Value as Json, json};
 
 use super::{PackagedServer, is_true, items, reference, short_name, text, variable_name};
-use crate::client_files::item::Item;
+use crate::document::{Node, Value};
 
 /// The server of a `server.json`, or the reason for none. A remote server over Streamable HTTP is
 /// preferred, then one over SSE, then the first package that can be started.
@@ -75,27 +75,24 @@ struct Builder {
 }
 
 impl Builder {
-    fn remote(&mut self, remote: &Node, is_sse: bool) -> Result<Item, String> {
+    fn remote(&mut self, remote: &Node, is_sse: bool) -> Result<Json, String> {
         let url = text(remote, "url").ok_or("its remote server has no `url`")?;
-        let mut members = Vec::new();
+        let mut entry = json!({});
         if is_sse {
-            members.push(("type", Item::text("sse")));
+            entry["type"] = json!("sse");
         }
-        members.push((
-            "url",
-            Item::text(self.filled(&url, remote.field("variables"))),
-        ));
+        entry["url"] = json!(self.filled(&url, remote.field("variables")));
         let headers = items(remote, "headers")
             .iter()
             .filter_map(|header| self.named_value(header))
             .collect::<Vec<_>>();
         if !headers.is_empty() {
-            members.push(("headers", Item::map(headers)));
+            entry["headers"] = headers.into_iter().collect();
         }
-        Ok(Item::map(members))
+        Ok(entry)
     }
 
-    fn package(&mut self, package: &Node) -> Result<Item, String> {
+    fn package(&mut self, package: &Node) -> Result<Json, String> {
         let any = |keys: [&str; 2]| {
             keys.into_iter()
                 .find_map(|key| text(package, key))
@@ -125,7 +122,7 @@ impl Builder {
         let mut runtime = self.arguments(&list("runtimeArguments", "runtime_arguments"));
         let arguments = self.arguments(&list("packageArguments", "package_arguments"));
         let variables = list("environmentVariables", "environment_variables");
-        let env: Vec<(String, Item)> = variables
+        let env: Vec<(String, Json)> = variables
             .iter()
             .filter_map(|variable| self.named_value(variable))
             .collect();
@@ -173,17 +170,11 @@ impl Builder {
                 ));
             }
         };
-        let mut members = vec![
-            (
-                "command",
-                Item::text(hint.unwrap_or_else(|| command.to_owned())),
-            ),
-            ("args", Item::texts(args)),
-        ];
+        let mut entry = json!({ "command": hint.as_deref().unwrap_or(command), "args": args });
         if !env.is_empty() {
-            members.push(("env", Item::map(env)));
+            entry["env"] = env.into_iter().collect();
         }
-        Ok(Item::map(members))
+        Ok(entry)
     }
 
     /// Arguments as words, without optional ones that have no value.
@@ -214,10 +205,10 @@ impl Builder {
     }
 
     /// A header or variable with its value.
-    fn named_value(&mut self, node: &Node) -> Option<(String, Item)> {
+    fn named_value(&mut self, node: &Node) -> Option<(String, Json)> {
         let name = text(node, "name")?.into_owned();
         let value = self.value(node, &name)?;
-        Some((name, Item::text(value)))
+        Some((name, json!(value)))
     }
 
     /// The value of an input: a fixed one, else its default, else a variable if it is required or

@@ -1,6 +1,6 @@
-use crate::document::{Source, Syntax};
-
 use super::*;
+use crate::client_files::item::to_flow;
+use crate::document::{Source, Syntax};
 
 fn tree(text: &str) -> Node {
     crate::document::parse(&Source::new(text), Syntax::Json)
@@ -14,7 +14,7 @@ fn package_of_each_registry_is_started_by_its_runner() {
         let text = format!(
             r#"{{"name": "io.github.me/weather", "version": "1.0.0", "packages": [{package}]}}"#
         );
-        server_json(&tree(&text)).map(|server| server.value.to_flow())
+        server_json(&tree(&text)).map(|server| to_flow(&server.value))
     };
     let npm = r#"{"registryType": "npm", "identifier": "@me/weather", "version": "1.2.3", "transport": {"type": "stdio"},
         "packageArguments": [{"type": "positional", "value": "serve"}, {"type": "named", "name": "--unit", "default": "c"}],
@@ -55,7 +55,7 @@ fn remote_server_has_headers_with_variables() {
     let server = server_json(&tree(text)).unwrap();
     assert_eq!(server.name, "mail");
     assert_eq!(
-        server.value.to_flow(),
+        to_flow(&server.value),
         r#"{"url": "https://${TENANT}.h/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X-Region": "eu"}}"#
     );
     assert_eq!(

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use crate::document::{Entry, Node, Value};
-
 use super::Note;
 use super::build::{entries, find, map_texts, replace_value, switch_off, text};
 use super::program::Program;
 use super::servers::server;
 use crate::client_files::client::Client;
+use crate::client_files::edit::item;
+use crate::document::{Entry, Node, Value};
 
 /// Adds the projects' servers to the user's. A name that occurs twice gets the project's folder.
 pub(super) fn add_projects(
@@ -33,7 +33,7 @@ pub(super) fn add_projects(
             }
             if servers
                 .iter()
-                .any(|known| known.key == entry.key && is_same(&known.value, &entry.value))
+                .any(|known| known.key == entry.key && item(&known.value) == item(&entry.value))
             {
                 continue;
             }
@@ -88,31 +88,5 @@ fn names<'n>(node: &'n Node, key: &str) -> Vec<&'n str> {
     match find(node, key).map(|entry| &entry.value.value) {
         Some(Value::List(items)) => items.iter().filter_map(text).collect(),
         _ => Vec::new(),
-    }
-}
-
-/// Whether two values are equal, at whatever positions.
-fn is_same(left: &Node, right: &Node) -> bool {
-    match (&left.value, &right.value) {
-        (Value::Null, Value::Null) => true,
-        (Value::Bool(left), Value::Bool(right)) => left == right,
-        (Value::Number(left), Value::Number(right))
-        | (Value::String(left), Value::String(right)) => left == right,
-        (Value::List(left), Value::List(right)) => {
-            left.len() == right.len()
-                && left
-                    .iter()
-                    .zip(right)
-                    .all(|(left, right)| is_same(left, right))
-        }
-        (Value::Map(left), Value::Map(right)) => {
-            let has = |entry: &Entry| {
-                right
-                    .iter()
-                    .any(|other| other.key == entry.key && is_same(&entry.value, &other.value))
-            };
-            left.len() == right.len() && left.iter().all(has)
-        }
-        _ => false,
     }
 }

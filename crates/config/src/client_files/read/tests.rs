@@ -1,8 +1,9 @@
-use crate::document::{Source, Syntax};
+use serde_json::Value as Json;
 
 use super::*;
 use crate::client_files::edit::item;
-use crate::client_files::item::Item;
+use crate::client_files::item::to_flow;
+use crate::document::{Source, Syntax};
 
 /// A file's servers as JSON in one line, and the notes.
 fn read(path: &str, text: &str) -> (&'static str, String, Vec<String>) {
@@ -14,7 +15,7 @@ fn read(path: &str, text: &str) -> (&'static str, String, Vec<String>) {
     let servers = item(file.root.field("mcpServers").unwrap());
     (
         file.title,
-        servers.to_flow(),
+        to_flow(&servers),
         file.notes.into_iter().map(|note| note.message).collect(),
     )
 }
@@ -169,12 +170,12 @@ fn shared_notation_keeps_what_has_a_meaning() {
     assert_eq!(file.inputs.len(), 1);
     assert!(file.inputs[0].is_secret && file.inputs[0].description == "Key");
     assert_eq!(Input::variable(&file.inputs[0].id), "INPUT_KEY");
-    let Item::Map(members) = item(&file.root) else {
+    let Json::Object(members) = item(&file.root) else {
         panic!("no mapping")
     };
     assert_eq!(members.len(), 1, "{members:?}");
     assert_eq!(
-        members[0].1.to_flow(),
+        to_flow(&members["mcpServers"]),
         r#"{"a": {"type": "stdio", "command": "${workspaceFolder}/x", "env": {"K": "${input:key}"}}}"#
     );
     let cline = r#"{"mcpServers": {"a": {"url": "http://h/", "type": "streamableHttp", "timeout": 60, "tools": ["t"]}}}"#;

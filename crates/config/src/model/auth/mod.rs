@@ -1,22 +1,23 @@
 //! Authentication of clients, and their scopes.
 
-pub(crate) mod methods;
 pub(crate) mod oauth;
-pub(crate) mod scopes;
 pub(crate) mod values;
 
+use std::time::SystemTime;
+
+use ipnet::IpNet;
 use serde_json::{Value as Json, json};
 
+use super::tools::PatternMap;
 use crate::definition::Form;
-use crate::option::kind::{Flag, Kind, Maybe, Nested};
+use crate::option::kind::{Each, Flag, Kind, Maybe, Nested};
+use crate::option::map::NameMap;
 use crate::option::reader::{Reader, suggest};
 use crate::option::several::{OneOrMany, Sections};
 use crate::option::{Options as _, options};
 use crate::syntax::{Entry, Value};
-use methods::{KeyFile, Proxy};
 use oauth::Issuer;
-use scopes::ScopeRules;
-use values::TEXT;
+use values::{FILE, HEADER, NETWORK, SCOPE, TEXT};
 
 /// The word for [`AuthChoice::Open`].
 const NONE: &str = "none";
@@ -188,4 +189,73 @@ fn check(reader: &mut Reader<'_>, entry: &Entry, auth: &Auth) {
         "list the addresses of the proxy, such as `from: [10.0.0.0/8]`",
     );
     oauth::check(reader, entry, &auth.oauth);
+}
+
+options! {
+    /// The scopes that requests need. An endpoint's scopes replace the corresponding ones of
+    /// `auth.scopes`. Connecting and requesting the server's description need none. Lists show
+    /// everything, whether or not the client may use it.
+    pub struct ScopeRules: "scopes", "in `scopes`";
+    options {
+        /// For lists, resources, prompts, completion and subscriptions. Default: none.
+        "read" => read: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "mcp:read";
+        /// For calls of tools, and for their tasks. Default: none.
+        "call" => call: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "mcp:call";
+        /// For calls of these tools, in addition to `call`: `files/delete_*`, `delete_*` for every
+        /// server, or `files__delete_*` with the server's prefix; `*` stands for any characters.
+        "tools" => tools: Option<Vec<(String, Vec<String>)>> = None, Maybe(PatternMap(NameMap(OneOrMany(SCOPE)))), example "{\"files__delete_*\": [files:delete]}";
+    }
+}
+
+impl Default for ScopeRules {
+    fn default() -> Self {
+        <Self as crate::option::Options>::defaults()
+    }
+}
+
+options! {
+    /// Keys, which clients send as `Authorization: Bearer <key>`. `fanlight keys` makes, lists and
+    /// revokes them.
+    pub struct KeyFile: "keys", "in `keys`";
+    options {
+        /// The file with the digests of the keys, relative to the folder of this file. A change
+        /// takes effect at once.
+        "file" => file: String = String::new(), FILE, example "keys.yaml";
+    }
+    fields {
+        /// The keys in that file.
+        keys: Vec<Key> = Vec::new();
+    }
+}
+
+/// A key of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// The name of its clients, which is their principal.
+    pub name: String,
+    /// The SHA-256 digest of the key.
+    pub sha256: [u8; 32],
+    /// The groups of its clients.
+    pub groups: Vec<String>,
+    /// Their scopes; `None` for all.
+    pub scopes: Option<Vec<String>>,
+    /// The time at which it expires, if any.
+    pub expires: Option<SystemTime>,
+    /// The paths of the endpoints for which it is valid; `None` for all.
+    pub endpoints: Option<Vec<String>>,
+}
+
+options! {
+    /// Headers in which a reverse proxy names the user that it has authenticated. They count only
+    /// on connections from the addresses in `from`, and the proxy must remove these headers from
+    /// its clients' requests.
+    pub struct Proxy: "proxy", "in `proxy`";
+    options {
+        /// The header with the name of the user.
+        "header" => header: String = String::new(), HEADER, example "X-Forwarded-User";
+        /// The header with the user's groups, separated by commas. Default: none.
+        "groups" => groups: Option<String> = None, Maybe(HEADER), example "X-Forwarded-Groups";
+        /// The addresses of the proxy, as networks.
+        "from" => from: Vec<IpNet> = Vec::new(), Each(NETWORK), example "[10.0.0.0/8]";
+    }
 }

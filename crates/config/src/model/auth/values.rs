@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::settings::{Secret, is_loopback};
+use http::HeaderName;
 use ipnet::IpNet;
 use serde_json::json;
 use url::Url;
@@ -11,6 +11,7 @@ use crate::definition::Visible;
 use crate::model::values::{is_path, url_without_secrets};
 use crate::option::kind::{Parsed, checked};
 use crate::report::mask::HIDDEN;
+use crate::settings::{Secret, is_loopback};
 
 /// The identifier of an issuer: "a URL that uses the https scheme and has no query or fragment
 /// components" (RFC 8414, 2). Issuers are compared as text, so the text stays unchanged.
@@ -69,9 +70,7 @@ pub(crate) const CLIENT_SECRET: Parsed<Secret> = checked!(
 pub(super) const HEADER: Parsed<String> = checked!(
     Visible::All,
     |text| {
-        let is_token =
-            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        let lower = text.to_ascii_lowercase();
+        let name = HeaderName::from_bytes(text.as_bytes()).ok()?;
         let used = [
             "authorization",
             "connection",
@@ -81,9 +80,7 @@ pub(super) const HEADER: Parsed<String> = checked!(
             "origin",
             "transfer-encoding",
         ];
-        let is_name =
-            !lower.is_empty() && lower.bytes().all(is_token) && !used.contains(&lower.as_str());
-        is_name.then_some(lower)
+        (!used.contains(&name.as_str())).then(|| name.to_string())
     },
     "cannot be used as such a header",
     "write the name of a header that the proxy sets, such as `X-Forwarded-User`",

@@ -208,9 +208,9 @@ async fn connection_that_was_just_accepted_is_served_its_first_request_after_shu
         let served = connection(|_| async { StatusCode::NO_CONTENT }, &shutdown)
             .serve_io(server, Arc::default());
         let ask = async {
-            tokio::time::sleep(age).await;
+            sleep(age).await;
             shutdown.cancel();
-            tokio::time::sleep(delay).await;
+            sleep(delay).await;
             // Two requests at once: only one is served.
             let _ = client.write_all(&[POST, POST].concat()).await;
             let mut answer = String::new();
@@ -240,7 +240,7 @@ async fn idle_connection_of_a_load_balancer_is_served_one_request_after_shutdown
             client.write_all(POST).await.unwrap();
             assert_eq!(status(&mut client).await, "204");
             shutdown.cancel();
-            tokio::time::sleep(delay).await;
+            sleep(delay).await;
             let _ = client.write_all(&[POST, POST].concat()).await;
             let mut answer = String::new();
             let _ = client.read_to_string(&mut answer).await;
@@ -263,10 +263,10 @@ async fn head_timeout_counts_from_the_first_byte_of_a_head() {
     let drip = async {
         client.write_all(POST).await.unwrap();
         assert_eq!(status(&mut client).await, "204");
-        tokio::time::sleep(HEAD * 5 / 2).await;
+        sleep(HEAD * 5 / 2).await;
         let start = Instant::now();
         while client.write_all(b"P").await.is_ok() {
-            tokio::time::sleep(HEAD / 4).await;
+            sleep(HEAD / 4).await;
         }
         assert!((HEAD..=HEAD + HEAD / 4).contains(&start.elapsed()));
     };

@@ -3,21 +3,26 @@
 //! These answers do not reveal whether a path is served. An unauthenticated client learns about
 //! endpoints only from metadata that is public.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use fanlight_canonical::Item;
-use fanlight_credentials::{Denial, resource_url};
+use fanlight_credentials::{Denial, escaped_html as escaped, resource_url};
 use fanlight_protocol::{Json, Method as McpMethod, RpcError, code, partial};
-use http::header::{EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, EXPECT, REFERRER_POLICY, RETRY_AFTER,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
+use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
-use super::super::arrived::Arrived;
-use super::super::challenge::{Challenge, Scheme};
-use super::super::fields::{AUTHORIZATION, Field};
-use super::super::reply::{Refusal, ReplyBody, whole_seconds};
-use super::super::{body, page};
 use super::Endpoint;
+use crate::http::arrived::Arrived;
+use crate::http::body;
+use crate::http::challenge::{Challenge, Scheme};
+use crate::http::fields::{AUTHORIZATION, Field};
+use crate::http::reply::{self, Refusal, ReplyBody, whole_seconds};
 use crate::ingress::Destination;
 use crate::protection::{Operation, ScopePolicy};
 
@@ -35,12 +40,12 @@ impl Endpoint {
     ) -> Response<ReplyBody> {
         tracing::debug!(reason = %denial, "request denied");
         let status = status(denial);
-        let mut response = if page::is_wanted(arrived.head) && status.is_client_error() {
+        let mut response = if is_wanted(arrived.head) && status.is_client_error() {
             let (protection, guard) = (self.settings.protection.load(), self.settings.guard.load());
             let url = guard
                 .public_url()
                 .map(|url| resource_url(url.as_str(), destination.resource));
-            page::denied_page(
+            denied_page(
                 status,
                 denial,
                 url.as_deref(),
@@ -225,5 +230,117 @@ fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
         scopes.usual_scopes()
     } else {
         required
+    }
+}
+
+/// The page has no scripts, styles or forms, and no other page may frame it.
+const POLICY: &str =
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Whether a browser made the request to open a page.
+pub(super) fn is_wanted(head: &Parts) -> bool {
+    let accepted = head
+        .headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut ranges = accepted.flat_map(|value| value.split(','));
+    let is_html = |range: &str| {
+        range
+            .split(';')
+            .next()
+            .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/html"))
+    };
+    matches!(head.method, Method::GET | Method::HEAD) && ranges.any(is_html)
+}
+
+/// The page for a denied request. `url` is the address for clients, if known.
+fn denied_page(
+    status: StatusCode,
+    denial: &Denial,
+    url: Option<&str>,
+    authorization_servers: &[String],
+) -> Response<ReplyBody> {
+    let mut html = String::from(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>MCP server</title>\n\
+         <h1>This is an MCP server</h1>\n\
+         <p>It serves programs that speak the Model Context Protocol, such as assistants and editors. There is nothing \
+         to see here in a browser.</p>\n",
+    );
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        html,
+        "<p>{} {}: {}.</p>",
+        status.as_u16(),
+        reason(status),
+        escaped(&denial.to_string())
+    );
+    html += "<h2>How to connect</h2>\n";
+    let address = url.map_or_else(
+        || "the address of this page".into(),
+        |url| format!("<code>{}</code>", escaped(url)),
+    );
+    let _ = writeln!(
+        html,
+        "<p>Add {address} to your MCP client as a remote server (Streamable HTTP).</p>"
+    );
+    if authorization_servers.is_empty() {
+        html += "<p>Have the client send a key that the operator has given you, as <code>Authorization: Bearer \
+                 &lt;key&gt;</code>.</p>\n";
+    } else {
+        let servers: Vec<_> = authorization_servers
+            .iter()
+            .map(|server| format!("<code>{}</code>", escaped(server)))
+            .collect();
+        let _ = writeln!(
+            html,
+            "<p>The client will ask you to sign in at {}.</p>",
+            servers.join(" or ")
+        );
+    }
+    html += "</html>\n";
+    let mut response = reply::page(status, html.into());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn reason(status: StatusCode) -> &'static str {
+    status.canonical_reason().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn page_is_for_browsers() {
+        let wanted = |method: &str, accept: &str| {
+            is_wanted(
+                &Request::builder()
+                    .method(method)
+                    .header(ACCEPT, accept)
+                    .body(())
+                    .unwrap()
+                    .into_parts()
+                    .0,
+            )
+        };
+        assert!(wanted(
+            "GET",
+            "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"
+        ));
+        assert!(wanted("HEAD", "application/json, TEXT/HTML;q=0.5"));
+        assert!(
+            !wanted("POST", "text/html")
+                && !wanted("GET", "text/event-stream")
+                && !wanted("GET", "*/*")
+        );
     }
 }

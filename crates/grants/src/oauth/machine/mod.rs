@@ -2,12 +2,10 @@
 //! One request at a time fetches a token, and renews it before it expires.
 
 mod grant;
-mod held;
-mod plan;
 mod progress;
 mod settings;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -17,16 +15,18 @@ use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use url::Url;
 
+use super::authorization::TokenTarget;
+use super::challenge::Challenge;
+use super::discovery::{Discovered, protected_resource};
+use super::error::OAuthError;
+use super::proof::{ProofKey, ProvenRequest};
+use super::scopes::Scopes;
+use crate::fetch::Requests;
+use grant::Asking;
 pub use progress::RefusedMessage;
+use progress::{Attempt, Held, Obtained, Progress, Remedy};
 pub use settings::{IdentityProvider, MachineGrant, MachineSettings, Subject, TokenFile};
 pub(crate) use settings::{SubjectToken, SubjectTokens};
-
-use crate::oauth::error::OAuthError;
-use crate::oauth::proof::ProvenRequest;
-use crate::oauth::scopes::Scopes;
-use held::Held;
-use plan::{Plan, Sender};
-use progress::{Attempt, Obtained, Progress, Remedy};
 
 /// The time limit of an attempt, which may be several requests. There is no option, since calls
 /// wait for it.
@@ -303,5 +303,101 @@ impl Ending {
             Ok(_) if had_failed => tracing::info!(backend, "got a token for a server again"),
             _ => {}
         }
+    }
+}
+
+/// The settings, and the HTTP client for them.
+struct Sender {
+    settings: MachineSettings,
+    requests: OnceLock<Requests>,
+}
+
+/// The data that an attempt needs.
+struct Plan {
+    sender: Arc<Sender>,
+    user: Option<Arc<dyn SubjectTokens>>,
+    challenge: Option<Challenge>,
+    authority: Option<Arc<Discovered>>,
+    issuer: Option<String>,
+    further: Scopes,
+    proof_key: Option<ProofKey>,
+}
+
+impl Plan {
+    /// Gets a token; `None` if the server first has to name its authorization server.
+    async fn carry_out(self) -> Result<Option<Obtained>, OAuthError> {
+        let settings = &self.sender.settings;
+        let requests = self.sender.requests()?;
+        let Some(authority) = self.authority(requests).await? else {
+            return Ok(None);
+        };
+        let proof_key = match (authority.needs_proofs, self.proof_key) {
+            (false, _) => None,
+            (true, Some(key)) => Some(key),
+            (true, None) => Some(ProofKey::generate()?),
+        };
+        let scopes = settings.scopes.clone().or_else(|| authority.scopes.clone());
+        let scopes = if self.further.is_empty() {
+            scopes
+        } else {
+            Some(scopes.unwrap_or_default().union(&self.further))
+        };
+        let target = TokenTarget {
+            resource: settings.sends_resource.then(|| authority.resource.clone()),
+            scopes,
+        };
+        let asking = Asking {
+            settings,
+            requests,
+            authority: &authority,
+            proof_key: proof_key.as_ref(),
+            user: self.user.as_deref(),
+        };
+        let token = asking.token(&target).await?;
+        Ok(Some((Arc::new(Held::new(token, proof_key)?), authority)))
+    }
+
+    async fn authority(&self, requests: &Requests) -> Result<Option<Arc<Discovered>>, OAuthError> {
+        if let Some(authority) = &self.authority {
+            return Ok(Some(Arc::clone(authority)));
+        }
+        let settings = &self.sender.settings;
+        let (server, challenge) = (&settings.trust.server, self.challenge.as_ref());
+        if let Some(provider) = settings.configured_provider() {
+            return Ok(Some(Arc::new(Discovered::new(
+                server, None, provider, challenge,
+            ))));
+        }
+        let metadata_url = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
+        let protected = protected_resource(requests, server, metadata_url).await?;
+        if protected.is_none() && challenge.is_none() && settings.issuer.is_none() {
+            // The server's challenge may name the place of its metadata.
+            return Ok(None);
+        }
+        let issuer = settings
+            .issuer
+            .as_ref()
+            .or(self.issuer.as_ref())
+            .map(String::as_str);
+        Discovered::find(requests, server, protected, challenge, issuer)
+            .await
+            .map(|found| Some(Arc::new(found)))
+    }
+}
+
+impl Sender {
+    fn new(settings: MachineSettings) -> Self {
+        Self {
+            settings,
+            requests: OnceLock::new(),
+        }
+    }
+
+    fn requests(&self) -> Result<&Requests, OAuthError> {
+        if let Some(requests) = self.requests.get() {
+            return Ok(requests);
+        }
+        let requests = Requests::new(&self.settings.trust)?;
+        Ok(self.requests.get_or_init(|| requests))
     }
 }
