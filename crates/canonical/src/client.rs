@@ -120,10 +120,6 @@ pub struct BackendParts {
     pub endpoints: Vec<EndpointStatus>,
     /// The running processes, oldest first.
     pub processes: Vec<RunningProcess>,
-    /// The version that serves a share of the server's clients, if there is one.
-    pub canary: Option<CanaryStatus>,
-    /// The version that gets copies of the server's requests, if there is one.
-    pub mirror: Option<MirrorStatus>,
 }
 
 /// The state of a server.

@@ -13,9 +13,9 @@ use fanlight_cli::rewriting::{approval, canary_rule, filter, rewriting};
 use fanlight_cli::server_credentials::{ServerCredentials, are_same};
 use fanlight_cli::users::Users;
 use fanlight_config::{Config, ContentChoice, Server, ServerAuth};
-use fanlight_gateway::versions::{MirrorSettings, VersionSettings, Versions};
 use fanlight_gateway::{
-    ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, ResultRules, Rewriting,
+    ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, Mirror, MirrorSettings,
+    ResultRules, Rewriting,
 };
 use fanlight_telemetry::Telemetry;
 use tokio::time::timeout;
@@ -60,8 +60,8 @@ struct Running {
     approval: Option<ApprovalSettings>,
     results: Option<ResultRules>,
     lists: Option<Arc<ServerLists>>,
-    /// The server with its canary and mirror, if it has any.
-    versions: Option<Arc<Versions>>,
+    canary: Option<Canary>,
+    mirror: Option<Arc<Mirror>>,
     /// Marks a server that is only a canary or mirror of another.
     is_hidden: bool,
 }
@@ -89,10 +89,7 @@ fn start(
 impl Running {
     /// The server as the core sees it.
     fn client(&self) -> Arc<dyn BackendClient> {
-        match &self.versions {
-            Some(versions) => Arc::clone(versions) as _,
-            None => Arc::clone(&self.backend) as _,
-        }
+        Arc::clone(&self.backend) as _
     }
 
     /// Whether the server can continue with these settings. After a rotation of secrets, a
@@ -188,8 +185,7 @@ impl Servers {
     fn with_versions(&self, config: &Config, mut next: Vec<Running>) -> Vec<Running> {
         let named = |name: &str| {
             let version = next.iter().find(|running| running.settings.name == name)?;
-            let client: Arc<dyn BackendClient> = Arc::clone(&version.backend) as _;
-            Some((version.id, client))
+            Some((version.id, version.client()))
         };
         let versions = |running: &Running| {
             let server = config
@@ -198,41 +194,25 @@ impl Servers {
                 .find(|server| server.name == running.settings.name)?;
             let canary = server.canary.as_ref().and_then(|canary| {
                 let (id, client) = named(&canary.server)?;
-                let others: Arc<dyn BackendClient> = Arc::clone(&running.backend) as _;
-                Some(Canary {
-                    id,
-                    client,
-                    others,
-                    rule: Arc::new(canary_rule(&server.name, canary)),
-                })
+                let rule = Arc::new(canary_rule(&server.name, canary));
+                Some(Canary { id, client, rule })
             });
             let mirror = server.mirror.as_ref().and_then(|mirror| {
                 let (_, client) = named(&mirror.server)?;
-                let (share, keeps_values) = (
-                    mirror.share.as_f64(),
-                    server.content == Some(ContentChoice::On),
-                );
-                Some(MirrorSettings {
+                let settings = MirrorSettings {
                     client,
-                    share,
-                    keeps_values,
+                    share: mirror.share.as_f64(),
+                    keeps_values: server.content == Some(ContentChoice::On),
                     telemetry: self.telemetry.clone(),
-                })
+                };
+                let earlier = running.mirror.as_ref();
+                Some(Mirror::new(running.client(), settings, earlier))
             });
-            if canary.is_none() && mirror.is_none() {
-                return None;
-            }
-            let settings = VersionSettings {
-                id: running.id,
-                server: Arc::clone(&running.backend) as _,
-                canary,
-                mirror,
-            };
-            Some(Versions::new(settings, running.versions.as_ref()))
+            Some((canary, mirror))
         };
         let all: Vec<_> = next.iter().map(versions).collect();
         for (running, versions) in next.iter_mut().zip(all) {
-            running.versions = versions;
+            (running.canary, running.mirror) = versions.unwrap_or_default();
         }
         next
     }
@@ -319,7 +299,8 @@ impl Servers {
                     approval,
                     results,
                     lists,
-                    versions: None,
+                    canary: None,
+                    mirror: None,
                     is_hidden,
                 }
             }
@@ -393,10 +374,8 @@ impl Change {
                 .lists
                 .clone()
                 .map(|lists| lists as Arc<dyn ListStore>),
-            canary: running
-                .versions
-                .as_ref()
-                .and_then(|versions| versions.canary().cloned()),
+            canary: running.canary.clone(),
+            mirror: running.mirror.clone(),
             results: running.results.clone(),
             is_hidden: running.is_hidden,
         };

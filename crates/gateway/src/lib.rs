@@ -19,6 +19,7 @@ mod gateway;
 mod list_kind;
 mod listening;
 pub mod merge;
+mod mirror;
 mod notices;
 pub mod pins;
 mod reads;
@@ -30,12 +31,12 @@ mod tasks;
 mod topology;
 mod uri_places;
 mod uris;
-pub mod versions;
 
 pub use gateway::{
     Decided, Gateway, GatewaySettings, ListenOperation, Notice, Operation, Shortening,
 };
 pub use list_kind::{KeptList, ListStore};
+pub use mirror::{Mirror, MirrorSettings};
 pub use reads::CacheLimits;
 pub use results::{KeptFile, ResultFiles};
 pub use subscribed::SessionSubscriptions;

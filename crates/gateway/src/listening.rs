@@ -131,7 +131,8 @@ impl Directory {
                     lists.observe_messages(only.id, None, &listen.messages, |_, message| {
                         Some(message)
                     });
-                let listening = only.client.listen(listen).await;
+                let client = only.serving(&listen.context.caller);
+                let listening = client.listen(listen).await;
                 let refused = |error| view.no_answer(only.id, &error);
                 (listening.map_err(refused)?, true)
             }
@@ -247,9 +248,10 @@ impl ListenRequest<'_> {
         let Some(member) = self.view.get(backend) else {
             return (backend, None);
         };
-        let asked = member.client.listen(Listen {
+        let context = Arc::clone(&self.listen.context);
+        let asked = member.serving(&context.caller).listen(Listen {
             interest: subscription.interest.clone(),
-            context: Arc::clone(&self.listen.context),
+            context: Arc::clone(&context),
             messages: self.renaming(backend, &subscription),
         });
         let listening = match timeout_at(self.deadline, asked).await {

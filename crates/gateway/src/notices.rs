@@ -94,7 +94,11 @@ impl Notices {
                 return debug!(backend = backend.name(), method = %notification.method, "notification of a client dropped: unknown, to a server with filters");
             }
             if let Err(error) = view
-                .wait_briefly(backend.client.notify(notification, context))
+                .wait_briefly(
+                    backend
+                        .serving(&context.caller)
+                        .notify(notification, context),
+                )
                 .await
             {
                 debug!(backend = backend.name(), %error, method = %notification.method, "notification of a client lost");

@@ -546,8 +546,7 @@ impl<'a> Router<'a> {
     ) -> Option<Result<Target, RpcError>> {
         let view = self.lookup.view;
         let takes_it = |backend: &&Member| {
-            let is_open =
-                backend.client.traits().stand_in.is_some() && !self.is_by_list(kind, backend);
+            let is_open = backend.traits.stand_in.is_some() && !self.is_by_list(kind, backend);
             let own = backend
                 .naming
                 .original_name(name)

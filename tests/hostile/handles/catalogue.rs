@@ -51,11 +51,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "approvals are found by their call and principal; operators alone see their ids",
     ),
     (
-        "gateway::versions",
-        "chooses a version by principal or session, and keeps nothing that a client names",
-    ),
-    (
-        "gateway::versions::copies",
+        "gateway::mirror",
         "sends copies of calls, whose answers no client gets",
     ),
     (
@@ -139,7 +135,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "asks which version of a server serves a caller; keeps nothing",
     ),
     (
-        "gateway::topology::reader",
+        "gateway::topology::view",
         "names those whose lists are shown, which no request names",
     ),
     (

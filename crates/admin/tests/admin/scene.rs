@@ -357,6 +357,7 @@ impl Scene {
             rewriting: fanlight_gateway::Rewriting::default(),
             store: None,
             canary: None,
+            mirror: None,
             results: None,
             is_hidden: false,
         });

@@ -3,7 +3,7 @@
 //!
 //! | | instances | chosen by |
 //! |---|---|---|
-//! | version | a canary is a server of its own | `gateway::versions`, by the name of the client |
+//! | version | a canary is a server of its own | `Member::serving` of the gateway's topology, by the name of the client |
 //! | credentials | a [`Group`] per principal if each has its own (`sign_in`) | the principal, once signed in |
 //! | process | a [`Group`] per principal at a modern server over stdio (`processes`) | the principal; the base for lists that are the same for all |
 //! | endpoint | an [`Instance`] per endpoint (`group`) | session, task or list, or the better of two |
@@ -420,7 +420,6 @@ impl BackendClient for Backend {
                 .filter_map(|member| member.endpoint_status())
                 .collect(),
             processes: self.server.process_log.running_processes(),
-            ..BackendParts::default()
         }
     }
 

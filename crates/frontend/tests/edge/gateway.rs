@@ -22,6 +22,7 @@ pub(crate) fn gateway(server: Arc<dyn BackendClient>, endpoints: &[&str]) -> Arc
         guard: None,
         store: None,
         canary: None,
+        mirror: None,
         results: None,
         is_hidden: false,
     };

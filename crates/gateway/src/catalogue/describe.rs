@@ -32,7 +32,7 @@ const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
 pub(crate) async fn describe_all(view: &View, identity: &Json, client: &CallContext) -> Json {
     let descriptions = join_all(view.backends().map(async |backend| {
         let limit = Wait::Description.time(&*backend.client, view.limits().timeout);
-        let description = timeout(limit, backend.client.describe(client)).await;
+        let description = timeout(limit, backend.serving(&client.caller).describe(client)).await;
         let description = description.unwrap_or_else(|_| Err(late_error(&*backend.client, limit)));
         (
             backend.name(),

@@ -263,10 +263,7 @@ impl ListWatcher {
             .lock()
             .retain(|backend, _| topology.get(*backend).is_some());
         for backend in topology.backends() {
-            let client = backend
-                .canary
-                .as_ref()
-                .map_or(&backend.client, |canary| &canary.others);
+            let client = &backend.client;
             let listen = |client: &Arc<dyn BackendClient>, version| {
                 Arc::clone(self).keep_listening(backend.id, Arc::clone(client), version)
             };

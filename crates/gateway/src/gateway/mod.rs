@@ -304,7 +304,7 @@ impl Gateway {
     fn ask<'a>(&'a self, backend: &'a Member, call: Call) -> Pending<'a, Response> {
         match call.method {
             Method::ReadResource => Box::pin(self.reads.read(backend, call)),
-            _ => backend.client.request(call),
+            _ => backend.request(call),
         }
     }
 
@@ -509,7 +509,7 @@ fn note_target(context: &CallContext, method: &Method, params: Option<&Json>, ba
 /// The description of the only server for a client. It is unchanged if that server is transparent
 /// and the endpoint has no instructions of its own.
 async fn describe(view: &View, only: &Member, client: &CallContext) -> Result<Response, RpcError> {
-    match only.client.describe(client).await {
+    match only.serving(&client.caller).describe(client).await {
         Ok(description) if view.transparent_server().is_some() => Ok(Response::from_result(
             &as_shown(view, description.json().clone()),
         )),

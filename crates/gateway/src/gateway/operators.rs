@@ -1,10 +1,11 @@
 //! The state of servers and endpoints, for operators.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_canonical::{
-    BackendClient, BackendParts, BackendState, BackendStatus, CallContext, CanaryStatus, Endpoint,
+    BackendClient, BackendState, BackendStatus, CallContext, CanaryStatus, Endpoint,
     EndpointStatus, MirrorStatus, ProcessOutput, RunningProcess,
 };
 use fanlight_protocol::Json;
@@ -55,9 +56,14 @@ impl Gateway {
         &self,
     ) -> HashMap<String, (Option<CanaryStatus>, Option<MirrorStatus>)> {
         let topology = self.topology.load();
-        let all = topology.clients().map(|client| {
-            let BackendParts { canary, mirror, .. } = client.parts();
-            (client.name().to_owned(), (canary, mirror))
+        let all = topology.backends().iter().map(|backend| {
+            let canary = backend.canary.as_ref().map(|canary| CanaryStatus {
+                server: canary.client.name().into(),
+                rule: Arc::clone(&canary.rule),
+                status: canary.client.status(),
+            });
+            let mirror = backend.mirror.as_ref().map(|mirror| mirror.status());
+            (backend.name().to_owned(), (canary, mirror))
         });
         all.filter(|(_, (canary, mirror))| canary.is_some() || mirror.is_some())
             .collect()

@@ -24,6 +24,7 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::mirror::Mirror;
 use crate::topology::{BackendId, Member};
 use kept::KeptResults;
 
@@ -66,6 +67,9 @@ struct Read {
     changes: u64,
 }
 
+/// A server, and its mirror if it has one.
+type Server<'a> = (&'a Arc<dyn BackendClient>, Option<&'a Arc<Mirror>>);
+
 impl Reads {
     pub(crate) fn new(limits: CacheLimits) -> Arc<Self> {
         Arc::new(Self {
@@ -81,26 +85,26 @@ impl Reads {
         backend: &Member,
         call: Call,
     ) -> Result<Response, BackendError> {
-        let client = &backend.client;
         // Results of one version of a server are not for clients of another version.
         // An answer to a request with headers for servers is for its client alone.
         let caller = &call.context.caller;
         if backend.canary_of(caller).is_some() || !caller.headers().is_empty() {
-            return client.request(call).await;
+            return backend.request(call).await;
         }
         let Some(read) = self.recognise(backend.id, &call) else {
-            return client.request(call).await;
+            return backend.request(call).await;
         };
         if let Some(response) = self.kept.as_ref().and_then(|kept| kept.get(&read)) {
             call.context.trace.cache_hit(true);
             return Ok(response);
         }
         let alone = CancellationToken::new;
+        let server = (&backend.client, backend.mirror.as_ref());
         let Some(key) = read_key(&read, &call) else {
-            return self.ask(&read, client.as_ref(), call, alone()).await;
+            return self.ask(&read, server, call, alone()).await;
         };
         let read = Arc::new(read);
-        match self.join(key, &read, client, &call) {
+        match self.join(key, &read, server, &call) {
             Role::Leader(leader) => leader.wait().await,
             Role::Follower(follower) => match follower.wait().await {
                 Some(outcome) => {
@@ -108,7 +112,7 @@ impl Reads {
                     outcome
                 }
                 // The answer turned out to be for the other client alone.
-                None => self.ask(&read, client.as_ref(), call, alone()).await,
+                None => self.ask(&read, server, call, alone()).await,
             },
         }
     }
@@ -161,7 +165,7 @@ impl Reads {
     async fn ask(
         &self,
         read: &Read,
-        client: &dyn BackendClient,
+        (client, mirror): Server<'_>,
         mut call: Call,
         personal: CancellationToken,
     ) -> Result<Response, BackendError> {
@@ -175,7 +179,11 @@ impl Reads {
             }
             Some(message)
         });
-        let outcome = client.request(call).await;
+        let asked = match mirror {
+            Some(mirror) => mirror.request(call),
+            None => client.request(call),
+        };
+        let outcome = asked.await;
         if let Ok(response) = &outcome
             && !personal.is_cancelled()
         {
@@ -203,7 +211,7 @@ impl Reads {
         self: &Arc<Self>,
         key: ReadKey,
         read: &Arc<Read>,
-        client: &Arc<dyn BackendClient>,
+        (client, mirror): Server<'_>,
         call: &Call,
     ) -> Role {
         let mut running = self.running.lock();
@@ -217,15 +225,12 @@ impl Reads {
             key: key.clone(),
             number,
         };
-        let (reads, read, client, call) = (
-            Arc::clone(self),
-            Arc::clone(read),
-            Arc::clone(client),
-            call.clone(),
-        );
+        let (reads, read, call) = (Arc::clone(self), Arc::clone(read), call.clone());
+        let (client, mirror) = (Arc::clone(client), mirror.cloned());
         let (in_flight, leader): (_, Leader) = InFlight::begin(|personal| async move {
             let _ended = ended;
-            reads.ask(&read, client.as_ref(), call, personal).await
+            let server = (&client, mirror.as_ref());
+            reads.ask(&read, server, call, personal).await
         });
         running.reads.insert(key, (number, in_flight));
         Role::Leader(leader)

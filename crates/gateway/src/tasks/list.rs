@@ -107,7 +107,7 @@ async fn part_of(view: &View, backend: &Member, params: Json, call: &Call) -> Pa
             params: Some(params),
             ..call.clone()
         };
-        backend.client.request(call).await.map(Some)
+        backend.request(call).await.map(Some)
     };
     match view.wait_briefly(asked).await {
         Ok(None) => Part::Nothing,

@@ -208,7 +208,7 @@ impl Tasks {
     /// basic/utilities/tasks, Task Isolation and Access Control: a receiver must bind tasks to the
     /// authorization context.
     fn are_guarded(context: &CallContext, backend: &Member) -> bool {
-        !context.caller.principal().is_anonymous() && !backend.client.traits().knows_principals
+        !context.caller.principal().is_anonymous() && !backend.traits.knows_principals
     }
 
     /// Whether the only server's answer to this request cannot be passed on unseen.

@@ -39,7 +39,11 @@ fn takes_tasks(backend: &Member, client: &CallContext) -> bool {
         return false;
     }
     // Lists do not wait for a disconnected server, which could take no call either.
-    let Some(Ok(description)) = backend.client.describe(client).now_or_never() else {
+    let Some(Ok(description)) = backend
+        .serving(&client.caller)
+        .describe(client)
+        .now_or_never()
+    else {
         return false;
     };
     // A description of a session comes from a session in which the extension is not declared.

@@ -562,6 +562,7 @@ pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> Ba
         rewriting,
         store: None,
         canary: None,
+        mirror: None,
         results: None,
         is_hidden: false,
     }

@@ -7,7 +7,6 @@
 mod alias;
 mod endpoint;
 mod naming;
-mod reader;
 mod rewriting;
 mod view;
 
@@ -19,26 +18,26 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{
-    ApprovalRule, BackendClient, Caller, CanaryRule, DefinitionGuard, LIST_BYTES, LIST_ENTRIES,
-    LIST_PAGES, LIST_SETTLE, Policy, PolicyKind,
+    ApprovalRule, BackendClient, BackendTraits, Call, Caller, CanaryRule, DefinitionGuard,
+    LIST_BYTES, LIST_ENTRIES, LIST_PAGES, LIST_SETTLE, Pending, Policy, PolicyKind,
 };
 use fanlight_fair::limit;
-use fanlight_protocol::Json;
 use fanlight_protocol::json::Unreadable;
+use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
 use crate::list_kind::{ListKind, ListStore};
+use crate::mirror::Mirror;
 
 pub(crate) use endpoint::Endpoints;
 pub use endpoint::{EndpointEntry, LeanRules, ResultRules};
 /// The kinds of entries that endpoints filter: those whose lists announce changes.
 pub(crate) use fanlight_protocol::subscription::Change as Filtered;
 pub use naming::{NamedServer, Naming, NamingPolicy, namings};
-pub(crate) use reader::Reader;
 pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};
 pub use rewriting::{ArgumentRule, DefinitionMember, Rewriting};
-pub(crate) use view::View;
+pub(crate) use view::{Reader, View};
 
 /// Identifies a server while this process runs. A server that a changed configuration keeps has the
 /// same id before and after the change.
@@ -85,6 +84,8 @@ pub(crate) struct Member {
     approval: Option<ApprovalSettings>,
     guard: Option<Arc<dyn DefinitionGuard>>,
     pub(crate) canary: Option<Canary>,
+    pub(crate) mirror: Option<Arc<Mirror>>,
+    pub(crate) traits: BackendTraits,
     results: Option<ResultRules>,
 }
 
@@ -114,6 +115,7 @@ impl Topology {
                 approval,
                 guard,
                 canary,
+                mirror,
                 results,
                 ..
             } = entry;
@@ -126,7 +128,12 @@ impl Topology {
                 !has_rules && guard.is_none() && naming.is_identity() && rewritings.is_empty();
             // Lists that are served while the server rests have to be kept here. Lists for
             // principals that have not signed in are made here.
-            let traits = client.traits();
+            let mut traits = client.traits();
+            if let Some(canary) = &canary {
+                let others = canary.client.traits();
+                traits.knows_principals |= others.knows_principals;
+                traits.stand_in = traits.stand_in.or(others.stand_in);
+            }
             let has_listed_tools_only =
                 has_rules || naming.renames_any() || rewritings.guard_arguments();
             Member {
@@ -141,6 +148,8 @@ impl Topology {
                 approval,
                 guard,
                 canary,
+                mirror,
+                traits,
                 results,
             }
         };
@@ -316,13 +325,28 @@ impl Member {
         canary.filter(|canary| canary.rule.takes(caller))
     }
 
+    /// The version of the server that serves this caller.
+    pub(crate) fn serving(&self, caller: &Caller) -> &Arc<dyn BackendClient> {
+        let canary = self.canary_of(caller);
+        canary.map_or(&self.client, |canary| &canary.client)
+    }
+
     /// The version of the server whose lists `reader` sees. It has to be given, because a reading
     /// of lists belongs to no session by which the version could be chosen.
     pub(crate) fn client_for(&self, reader: Option<&Reader>) -> &Arc<dyn BackendClient> {
         match (&self.canary, reader) {
             (Some(canary), Some(reader)) if reader.is_moved_from(self.id) => &canary.client,
-            (Some(canary), Some(_)) => &canary.others,
             _ => &self.client,
+        }
+    }
+
+    /// Sends a request to the version of the server that serves its caller. The mirror gets copies
+    /// only of what the server itself answers.
+    pub(crate) fn request(&self, call: Call) -> Pending<'_, Response> {
+        match (self.canary_of(&call.context.caller), &self.mirror) {
+            (Some(canary), _) => canary.client.request(call),
+            (None, Some(mirror)) => mirror.request(call),
+            (None, None) => self.client.request(call),
         }
     }
 
@@ -352,7 +376,7 @@ impl Member {
     /// Whether this is the server's stand-in tool, and no rule withholds it.
     pub(crate) fn is_stand_in(&self, original: &str) -> bool {
         !self.can_withhold()
-            && self.client.traits().stand_in == Some(original)
+            && self.traits.stand_in == Some(original)
             && self.permits_tool(original)
             && !self.withholds(original)
     }
@@ -443,24 +467,33 @@ pub struct BackendEntry {
     pub guard: Option<Arc<dyn DefinitionGuard>>,
     /// Keeps its lists beyond the end of the process.
     pub store: Option<Arc<dyn ListStore>>,
-    /// The version that serves some of its clients. `client` has to send their requests there.
+    /// The version that serves some of its clients.
     pub canary: Option<Canary>,
+    /// The version that gets copies of its requests.
+    pub mirror: Option<Arc<Mirror>>,
     /// The bounds of its large results; `None` if they pass unchanged.
     pub results: Option<ResultRules>,
     /// Set for another version of a server, which operators see and clients cannot use by name.
     pub is_hidden: bool,
 }
 
-/// A version of a server that serves some of its clients.
+/// A version of a server that serves some of its clients. It is a server of its own, under the name
+/// that clients know: rights, limits, pins and the audit log use this name. Fanlight itself uses
+/// both versions, to listen to them and to read their lists.
+///
+/// If it is down, calls of its clients fail. A call that may have run must not be sent to another
+/// server, and lists of one version do not fit calls of the other. The configuration can take the
+/// share back, and so can an operator who switches the canary off.
+///
+/// The modules `balance`, `load` and `steer` of `tower` choose among equal services, by load or by
+/// the request. They are not used: here a client stays at its version with its sessions, tasks,
+/// subscriptions and lists.
 #[derive(Clone)]
 pub struct Canary {
     /// Identifies the canary, like the id of a [`BackendEntry`].
     pub id: BackendId,
     /// Sends requests to the canary.
     pub client: Arc<dyn BackendClient>,
-    /// The server that serves all clients but the canary's. Requests go there whoever the caller
-    /// is.
-    pub others: Arc<dyn BackendClient>,
     /// Selects the clients that the canary serves.
     pub rule: Arc<CanaryRule>,
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use fanlight_canonical::rights::{ItemFilter, is_plain, matches, uri_forms};
 use fanlight_canonical::{
-    AmbiguousArguments, BackendError, Call, CallContext, Endpoint, Pending, PolicyAction,
-    PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights, Verdict,
+    AmbiguousArguments, BackendError, Call, CallContext, Caller, Endpoint, Pending, PolicyAction,
+    PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Principal, Rights, Verdict,
 };
 use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
 
 use super::endpoint::{LeanRules, ResultRules, Rules};
-use super::{BackendId, Filtered, ListLimits, Member, Reader, Topology};
+use super::{BackendId, Filtered, ListLimits, Member, Topology};
 use crate::fault;
 
 /// A topology as one endpoint shows it.
@@ -479,7 +479,7 @@ impl View {
     /// Sends a request to a visible server; the error is the server's own.
     pub(crate) fn request(&self, backend: BackendId, call: Call) -> Pending<'_, Response> {
         match self.get(backend) {
-            Some(backend) => backend.client.request(call),
+            Some(backend) => backend.request(call),
             None => Box::pin(std::future::ready(Err(BackendError::ShuttingDown))),
         }
     }
@@ -515,5 +515,62 @@ impl View {
                 after: limit,
                 sent: true,
             }))
+    }
+}
+
+/// Clients that see lists of their own: private lists of a principal, and lists of another version
+/// of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Reader {
+    principal: Principal,
+    /// The servers whose canary serves these clients, each with the canary's id. Readings of an
+    /// earlier canary are useless.
+    moved: Vec<(BackendId, BackendId)>,
+}
+
+impl Reader {
+    /// The reader that a client belongs to. `None` for clients that get the common lists: those
+    /// without authentication, unless a canary serves them.
+    pub(crate) fn from_caller(topology: &Topology, caller: &Caller) -> Option<Self> {
+        let moved = if topology.has_canaries {
+            topology
+                .backends()
+                .iter()
+                .filter_map(|backend| Some((backend.id, backend.canary_of(caller)?.id)))
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let principal = caller.principal();
+        (principal.is_named() || !moved.is_empty()).then(|| Self {
+            principal: principal.clone(),
+            moved,
+        })
+    }
+
+    /// The principal that lists are read for.
+    pub(crate) fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Whether the canary of this server serves this reader.
+    pub(crate) fn is_moved_from(&self, backend: BackendId) -> bool {
+        self.moved.iter().any(|(from, _)| *from == backend)
+    }
+
+    /// Whether the reader has its own part of this server's list; `is_private` says whether the
+    /// server calls its list private.
+    pub(crate) fn has_own_part(&self, backend: BackendId, is_private: bool) -> bool {
+        (is_private && self.principal.is_named()) || self.is_moved_from(backend)
+    }
+}
+
+#[cfg(test)]
+impl From<Principal> for Reader {
+    fn from(principal: Principal) -> Self {
+        Self {
+            principal,
+            moved: Vec::new(),
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Copies of requests for a mirror: which requests are copied, how many at a time, and with which
-//! results.
+//! Mirrors: another version of a server that gets copies of the server's requests. This module says
+//! which requests are copied, how many at a time, and with which results.
 //!
 //! A copy is sent after the request itself was answered, so that it delays nobody. It is sent only
 //! if the request is *safe*: both servers declare that running it twice does no harm, as for
@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use fanlight_canonical::comparison::{Difference, Tolerance, compare_answers};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, Call, CallContext, Caller, MirrorDifference,
-    MirrorOutcome, MirrorStatus, Parent, ServerMessages,
+    MirrorOutcome, MirrorStatus, Parent, Pending, ServerMessages,
 };
 use fanlight_protocol::visible::plain;
 use fanlight_protocol::{Era, Json, Method, Response, meta};
@@ -65,8 +65,8 @@ impl PartialEq for MirrorSettings {
     }
 }
 
-/// The copies of a server's requests.
-pub(super) struct Copies {
+/// The mirror of a server.
+pub struct Mirror {
     shared: Arc<Shared>,
     /// Ends the running copies when dropped.
     _end: DropGuard,
@@ -74,7 +74,7 @@ pub(super) struct Copies {
 
 struct Shared {
     server: Arc<dyn BackendClient>,
-    mirror: MirrorSettings,
+    settings: MirrorSettings,
     permits: Arc<Semaphore>,
     /// Lets one comparison run at a time, which may take several times the memory of its answers.
     comparing: Semaphore,
@@ -85,16 +85,32 @@ struct Shared {
     end: CancellationToken,
 }
 
-impl Copies {
-    pub(super) fn new(server: Arc<dyn BackendClient>, mirror: MirrorSettings) -> Self {
+impl Mirror {
+    /// The mirror of `server`: `earlier` if that has the same settings.
+    pub fn new(
+        server: Arc<dyn BackendClient>,
+        settings: MirrorSettings,
+        earlier: Option<&Arc<Self>>,
+    ) -> Arc<Self> {
+        let is_same = |earlier: &&Arc<Self>| {
+            let Shared {
+                server: known,
+                settings: own,
+                ..
+            } = &*earlier.shared;
+            Arc::ptr_eq(known, &server) && *own == settings
+        };
+        if let Some(earlier) = earlier.filter(is_same) {
+            return Arc::clone(earlier);
+        }
         let end = CancellationToken::new();
-        let metrics = mirror
+        let metrics = settings
             .telemetry
             .metrics()
             .map(|metrics| metrics.backend(server.name()));
         let shared = Shared {
             server,
-            mirror,
+            settings,
             permits: Arc::new(Semaphore::new(AT_ONCE)),
             comparing: Semaphore::new(1),
             counts: Default::default(),
@@ -102,21 +118,29 @@ impl Copies {
             last: Mutex::default(),
             end: end.clone(),
         };
-        Self {
+        Arc::new(Self {
             shared: Arc::new(shared),
             _end: end.drop_guard(),
+        })
+    }
+
+    /// Sends a request to the server, and perhaps its copy to the mirror after the answer.
+    pub(crate) fn request(&self, call: Call) -> Pending<'_, Response> {
+        if self.wants(&call) {
+            Box::pin(self.request_twice(call))
+        } else {
+            self.shared.server.request(call)
         }
     }
 
     /// Whether this request is drawn for copying, and could be safe.
-    pub(super) fn wants(&self, call: &Call) -> bool {
-        fastrand::f64() < self.shared.mirror.share
+    fn wants(&self, call: &Call) -> bool {
+        fastrand::f64() < self.shared.settings.share
             && !call.context.runs_once()
             && may_be_copied(call)
     }
 
-    /// Sends a request, and its copy after the answer.
-    pub(super) async fn request(&self, call: Call) -> Result<Response, BackendError> {
+    async fn request_twice(&self, call: Call) -> Result<Response, BackendError> {
         let Call {
             method,
             params,
@@ -163,12 +187,14 @@ impl Copies {
         }
     }
 
-    pub(super) fn status(&self) -> MirrorStatus {
-        let Shared { mirror, counts, .. } = &*self.shared;
+    pub(crate) fn status(&self) -> MirrorStatus {
+        let Shared {
+            settings, counts, ..
+        } = &*self.shared;
         MirrorStatus {
-            server: mirror.client.name().into(),
-            share: mirror.share,
-            status: mirror.client.status(),
+            server: settings.client.name().into(),
+            share: settings.share,
+            status: settings.client.status(),
             counts: counts.each_ref().map(|count| count.load(Ordering::Relaxed)),
             differences: self.shared.last.lock().iter().cloned().collect(),
         }
@@ -201,7 +227,7 @@ impl Shared {
             }),
             ..copy
         };
-        let sent = trace.scope(self.mirror.client.request(copy.clone()));
+        let sent = trace.scope(self.settings.client.request(copy.clone()));
         let Ok(Ok(other)) = timeout_at(deadline, sent).await else {
             self.count(MirrorOutcome::Failed);
             return span.finish_copy(MirrorOutcome::Failed.as_str());
@@ -236,7 +262,7 @@ impl Shared {
     /// mirror that is down has declared nothing yet: this connects to it first, so that the copy
     /// itself never does, which the mirror might not consider safe.
     async fn may_send(&self, call: &Call, copy: &Call) -> Result<bool, BackendError> {
-        let client = &self.mirror.client;
+        let client = &self.settings.client;
         if !self.server.is_safe(call).await {
             return Ok(false);
         }
@@ -256,7 +282,7 @@ impl Shared {
 
     fn keep(&self, copy: &Call, differences: &[Difference], trace: &Parent) {
         let line = |one: &Difference| {
-            if self.mirror.keeps_values {
+            if self.settings.keeps_values {
                 one.line(|value| plain(value.as_text(), SHOWN))
             } else {
                 one.to_string()
