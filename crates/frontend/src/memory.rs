@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use fanlight_canonical::Peer;
-use fanlight_fair::{Budget, Part};
+use fanlight_fair::{Budget, Part, Spent};
 
 /// The largest text that is not counted. Its request takes several times as much, and other limits
 /// bound the number of requests.
@@ -16,13 +16,12 @@ pub(crate) const UNCOUNTED: usize = 4 << 10;
 #[derive(Clone, Debug)]
 pub struct ByteBudget(Budget<Peer>);
 
-/// The budget or the peer's share is used up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("busy: the memory for messages of clients is in use; try again later")]
-pub(crate) struct Spent;
-
 /// Bytes that a peer holds until this is dropped.
-pub(crate) struct Reservation(fanlight_fair::Reservation<Peer>);
+pub(crate) type Reservation = fanlight_fair::Reservation<Peer>;
+
+/// The text for a client whose message does not fit into its budget.
+pub(crate) const NO_MEMORY: &str =
+    "busy: the memory for messages of clients is in use; try again later";
 
 impl ByteBudget {
     /// A budget of `limit` bytes.
@@ -30,14 +29,9 @@ impl ByteBudget {
         Self(Budget::new(limit, Part::AS_MUCH_AS_IT_LEAVES))
     }
 
-    /// The total number of bytes.
-    pub fn limit(&self) -> usize {
-        self.0.limit()
-    }
-
     /// Reserves bytes for a peer.
     pub(crate) fn reserve(&self, peer: &Peer, bytes: usize) -> Result<Reservation, Spent> {
-        Ok(Reservation(self.0.reserve(peer, bytes)?))
+        self.0.reserve(peer, bytes)
     }
 
     /// The same text, counted until its last part is dropped, unless it is small.
@@ -46,29 +40,6 @@ impl ByteBudget {
             return Ok(text);
         }
         Ok(self.reserve(peer, text.len())?.hold(text))
-    }
-}
-
-impl Reservation {
-    /// Reserves further bytes for the same peer.
-    pub(crate) fn reserve_more(&self, bytes: usize) -> Result<Self, Spent> {
-        Ok(Self(self.0.reserve_more(bytes)?))
-    }
-
-    /// Changes the number of bytes. After an error it is unchanged.
-    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Spent> {
-        Ok(self.0.resize(bytes)?)
-    }
-
-    /// The same text, which holds this reservation until its last part is dropped.
-    pub(crate) fn hold(self, text: Bytes) -> Bytes {
-        self.0.hold(text)
-    }
-}
-
-impl From<fanlight_fair::Spent> for Spent {
-    fn from(_: fanlight_fair::Spent) -> Self {
-        Self
     }
 }
 

@@ -25,9 +25,9 @@ use tokio_util::sync::CancellationToken;
 use super::{ChannelConnection, ChannelOptions, Outbound, QUEUE};
 use crate::error::FrontendError;
 use crate::facts::TransportFacts;
-use crate::ingress::{Reason, Refusal};
+use crate::ingress::Refusal;
 use crate::insight::Insight;
-use crate::memory::{ByteBudget, Reservation, Spent, UNCOUNTED};
+use crate::memory::{ByteBudget, Reservation, UNCOUNTED};
 use crate::settings::{FrontendSettings, LAST_ANSWERS};
 use crate::trace::{self, Ending};
 
@@ -192,10 +192,7 @@ async fn take_line(connection: &Arc<ChannelConnection>, line: Result<Line, NoMem
             Err(refusal)
         }
         Err(NoMemory { id }) => {
-            let mut refusal = Refusal::new(
-                Reason::Busy,
-                RpcError::new(code::INTERNAL, Spent.to_string()),
-            );
+            let mut refusal = Refusal::no_memory();
             refusal.id = id;
             Err(refusal)
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use fanlight_canonical::Peer;
+use fanlight_fair::Spent;
 use http::header::EXPECT;
 use http::request::Parts;
 use http::{StatusCode, Version};
@@ -17,7 +18,7 @@ use tokio::time::timeout;
 
 use super::activity::ActiveRequest;
 use super::reply::Refusal;
-use crate::memory::{ByteBudget, Reservation, Spent, UNCOUNTED};
+use crate::memory::{ByteBudget, NO_MEMORY, Reservation, UNCOUNTED};
 use crate::settings::{FrontendSettings, RefusedBody};
 
 /// The reason why a body could not be read.
@@ -36,17 +37,23 @@ pub(crate) enum BodyError {
         limit: Duration,
     },
     /// No memory is left for requests.
-    #[error(transparent)]
-    NoMemory(#[from] Spent),
+    #[error("{NO_MEMORY}")]
+    NoMemory,
     /// The connection broke, or the transfer coding is malformed.
     #[error("the request body broke off")]
     Broken,
 }
 
+impl From<Spent> for BodyError {
+    fn from(_: Spent) -> Self {
+        Self::NoMemory
+    }
+}
+
 impl From<BodyError> for Box<Refusal> {
     fn from(error: BodyError) -> Self {
         let status = match error {
-            BodyError::NoMemory(spent) => return Refusal::busy(spent.to_string()),
+            BodyError::NoMemory => return Refusal::busy(NO_MEMORY),
             BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             BodyError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             BodyError::Broken => StatusCode::BAD_REQUEST,
@@ -342,7 +349,7 @@ mod tests {
             let mut reading = Box::pin(async move { super::read(&mut body, limits).await });
             match poll_once(reading.as_mut()) {
                 None => outcomes.push(reading),
-                Some(outcome) => assert_eq!(outcome, Err(BodyError::NoMemory(Spent))),
+                Some(outcome) => assert_eq!(outcome, Err(BodyError::NoMemory)),
             }
         }
         assert_eq!(outcomes.len(), 5, "half of all is the most for one peer");

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{Peer, SessionKey};
+use fanlight_fair::Spent;
 use fanlight_http::Rejection;
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, partial, sse};
@@ -32,7 +33,7 @@ use crate::call::RenderedCall;
 use crate::eras::fault;
 use crate::forwarding::ForwardedBody;
 use crate::ingress::{self, Origin, Reason};
-use crate::memory::{ByteBudget, Spent};
+use crate::memory::ByteBudget;
 use crate::trace::Ending;
 use crate::validity::ValidityEnd;
 

@@ -38,6 +38,7 @@ use crate::eras::{era, fault, modern};
 use crate::error::FrontendError;
 use crate::facts::TransportFacts;
 use crate::gates::{self, BUSY, Client, Gates, RATE, Refused, SCOPES};
+use crate::memory::NO_MEMORY;
 use crate::protection::Turn;
 use crate::session::RunningRequests;
 use crate::settings::FrontendSettings;
@@ -213,6 +214,11 @@ impl Refusal {
 
     pub(crate) fn malformed(error: RpcError) -> Box<Self> {
         Self::new(Reason::Malformed, error)
+    }
+
+    /// The refusal of a message for which no memory is left.
+    pub(crate) fn no_memory() -> Box<Self> {
+        Self::new(Reason::Busy, RpcError::new(code::INTERNAL, NO_MEMORY))
     }
 
     fn with_request(mut self: Box<Self>, id: &Json, span: ServerSpan) -> Box<Self> {

@@ -30,7 +30,7 @@ use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{era, fault, legacy, modern};
 use crate::gates::{self, Gates, LastingDecision, OwnRequest, Recording, Rights};
-use crate::memory::{Spent, UNCOUNTED};
+use crate::memory::UNCOUNTED;
 use crate::protection::Turn;
 use crate::session::archive::{ArchivedSession, OnRecord};
 use crate::session::{RunningRequests, Session, SessionRecord};
@@ -725,13 +725,13 @@ impl Ingress {
             .settings
             .description_memory
             .reserve(&peer, bytes)
-            .map_err(|spent| {
+            .map_err(|_| {
                 tracing::warn!(
                     bytes,
                     ?peer,
                     "session refused: no memory left for descriptions of clients"
                 );
-                busy(spent)
+                Refusal::no_memory()
             })?;
         let record = SessionRecord {
             holder: origin.holder.clone(),
@@ -896,15 +896,8 @@ fn note_subscription(
             let error = RpcError::new(code::INVALID_PARAMS, "the URI is too long");
             Err(error.into())
         }
-        Err(spent) => Err(busy(spent)),
+        Err(_) => Err(Refusal::no_memory()),
     }
-}
-
-fn busy(spent: Spent) -> Box<Refusal> {
-    Refusal::new(
-        Reason::Busy,
-        RpcError::new(code::INTERNAL, spent.to_string()),
-    )
 }
 
 /// The error for a request with neither a session nor modern metadata. "A request missing any

@@ -14,6 +14,7 @@ use fanlight_canonical::{
     CallContext, Caller, Endpoint, Holder, KEPT_PARAMS, Keeping, Peer, ServerRequest,
     ServerSessions, SessionKeeper, SessionKey,
 };
+use fanlight_fair::Spent;
 use fanlight_gateway::Gateway;
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
@@ -27,7 +28,7 @@ pub(crate) use self::running_requests::{Cancellation, RunningRequests};
 pub(crate) use self::server_requests::ServerRequests;
 use crate::eras::legacy::InitializeParams;
 use crate::gates::Client;
-use crate::memory::{Reservation, Spent};
+use crate::memory::Reservation;
 use crate::session_records::Released;
 use crate::trace::SessionCount;
 
