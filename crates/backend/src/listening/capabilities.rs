@@ -5,15 +5,15 @@ use fanlight_protocol::subscription::{Change, Lists};
 
 /// The notifications that a server declares.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Notifies {
-    pub(super) lists: Lists,
+pub(crate) struct Notifies {
+    pub(crate) lists: Lists,
     /// Whether it accepts `resources/subscribe`.
-    pub(super) resources: bool,
-    pub(super) tasks: bool,
+    pub(crate) resources: bool,
+    pub(crate) tasks: bool,
 }
 
 impl Notifies {
-    pub(super) fn declared_by(description: &ServerDescription) -> Self {
+    pub(crate) fn declared_by(description: &ServerDescription) -> Self {
         let Some(capabilities) = description.capabilities() else {
             return Self::default();
         };

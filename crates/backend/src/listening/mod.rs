@@ -7,12 +7,12 @@
 mod calls;
 mod capabilities;
 mod legacy;
-mod listeners;
 mod modern;
 mod resources;
 mod subscription;
 mod worker;
 
 pub(crate) use calls::{local_answer, record, refusal};
-pub(crate) use listeners::Listeners;
-pub(crate) use worker::ListeningWorker;
+pub(crate) use capabilities::Notifies;
+pub(crate) use modern::SharedSubscription;
+pub(crate) use worker::{ListeningWorker, connected, stopped};

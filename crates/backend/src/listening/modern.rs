@@ -24,7 +24,7 @@ use crate::subscriptions::{Filter, Origin, SubscriptionRegistry};
 const SHRINK_DELAY: Duration = Duration::from_secs(1);
 
 /// The common subscription of one connection.
-pub(super) struct SharedSubscription<'a> {
+pub(crate) struct SharedSubscription<'a> {
     registry: &'a SubscriptionRegistry,
     connection: &'a Arc<Connection>,
     /// The longest wait for an acknowledgement.
@@ -75,7 +75,7 @@ impl Held {
 }
 
 impl<'a> SharedSubscription<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         registry: &'a SubscriptionRegistry,
         connection: &'a Arc<Connection>,
         patience: Duration,
@@ -100,7 +100,7 @@ impl<'a> SharedSubscription<'a> {
     }
 
     /// Keeps up the subscription; never returns.
-    pub(super) async fn keep(mut self) {
+    pub(crate) async fn keep(mut self) {
         let mut changed = self.registry.watch();
         loop {
             self.reconcile();

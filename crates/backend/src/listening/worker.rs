@@ -9,7 +9,6 @@ use fanlight_telemetry::ServerSpan;
 use futures_util::future::{join, join3};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
-use tokio_util::task::TaskTracker;
 
 use super::legacy;
 use super::modern::SharedSubscription;
@@ -21,13 +20,11 @@ use crate::request::server_request::{
     OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text,
 };
 use crate::settings::DELIVERY;
-use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedRequest, UnsolicitedRequests};
+use crate::subscriptions::{Origin, UnsolicitedRequest, UnsolicitedRequests, UnsolicitedSender};
 
 /// Keeps up the subscriptions of one supervised connection. The base connection serves all
 /// listeners, a session's own connection only that session.
 pub(crate) struct ListeningWorker {
-    pub(crate) registry: Arc<SubscriptionRegistry>,
-    pub(crate) origin: Origin,
     pub(crate) context: Arc<TransportContext>,
     pub(crate) state: watch::Receiver<State>,
     /// Requests a connection.
@@ -38,112 +35,110 @@ pub(crate) struct ListeningWorker {
 impl ListeningWorker {
     /// Runs until the supervised connection ends for good. Each session and suspended call has such
     /// a task.
-    pub(crate) fn run(mut self) -> impl Future<Output = ()> + Send {
+    pub(crate) fn run(self) -> impl Future<Output = ()> + Send {
         async move {
+            let Self {
+                context,
+                mut state,
+                wanted,
+                mut requests,
+            } = self;
+            let UnsolicitedSender {
+                registry, origin, ..
+            } = &context.outlet;
             // An earlier connection of the session may have been closed to make room for others.
-            let session = self.origin.session();
-            let mut is_repeated = session
-                .is_some_and(|session| !self.registry.recorded().resources(session).is_empty());
+            let session = origin.session();
+            let mut is_repeated =
+                session.is_some_and(|session| !registry.recorded().resources(session).is_empty());
             // Messages that the server sends as soon as it is connected wait for the client to listen.
-            let entry = session.and_then(|session| self.registry.presence(session));
-            let mut state = self.state.clone();
-            while let Some(connection) = connected(&mut state, || self.reconnect(is_repeated)).await
-            {
-                let end = stopped(self.state.clone());
+            let entry = session.and_then(|session| registry.presence(session));
+            // A session that has lost its connection needs another one while it listens.
+            let reconnect = |is_repeated: bool| {
+                if is_repeated && context.outlet.is_of_listener() {
+                    wanted.notify_one();
+                }
+            };
+            while let Some(connection) = connected(&mut state, || reconnect(is_repeated)).await {
+                let end = stopped(state.clone());
                 tokio::select! {
                     _ = connection.lost() => {}
                     () = end => {}
-                    () = self.keep(&connection, is_repeated) => {}
+                    () = keep(&context, &mut requests, &connection, is_repeated) => {}
                 }
                 is_repeated = true;
-                if let Some(session) = self.origin.session() {
-                    self.registry.set_own_stream(session, false);
+                if let Some(session) = session {
+                    registry.set_own_stream(session, false);
                 }
                 // The server that sent these requests is gone.
-                self.requests.clear();
+                requests.clear();
             }
             drop(entry);
-            match &self.origin {
-                Origin::Base => self.registry.close(),
-                Origin::Session(session) => self.registry.connection_ended(session),
+            match origin {
+                Origin::Base => registry.close(),
+                Origin::Session(session) => registry.connection_ended(session),
                 Origin::Clients { .. } => {}
             }
         }
     }
+}
 
-    /// Requests another connection for a session that lost its own, if it still listens.
-    fn reconnect(&self, is_repeated: bool) {
-        if let Some(session) = self.origin.session()
-            && is_repeated
-            && self.registry.is_listening(session)
-        {
-            self.wanted.notify_one();
+/// Keeps up the subscriptions on one connection; never returns. Each kind is boxed, since each
+/// session has such a task, and the kinds differ in size. `tokio::join!` in a block of its own
+/// would store their futures twice.
+async fn keep(
+    context: &TransportContext,
+    requests: &mut UnsolicitedRequests,
+    connection: &Arc<Connection>,
+    is_repeated: bool,
+) {
+    let UnsolicitedSender {
+        registry, origin, ..
+    } = &context.outlet;
+    let server_requests = |session| ServerRequests {
+        context,
+        connection,
+        session,
+    };
+    match (origin, connection.era()) {
+        (Origin::Base, Era::Modern) => {
+            registry.reset_verdicts();
+            let patience = context.timeouts.connect;
+            let subscription = SharedSubscription::new(registry, connection, patience, is_repeated);
+            Box::pin(subscription.keep()).await;
         }
-    }
-
-    /// Keeps up the subscriptions on one connection; never returns. Each kind is boxed, since each
-    /// session has such a task, and the kinds differ in size. `tokio::join!` in a block of its own
-    /// would store their futures twice.
-    async fn keep(&mut self, connection: &Arc<Connection>, is_repeated: bool) {
-        let Self {
-            registry,
-            origin,
-            context,
-            requests,
-            ..
-        } = self;
-        let server_requests = |session| ServerRequests {
-            registry,
-            connection,
-            session,
-            limits: context.server_request_limits(),
-            tasks: &context.tasks,
-        };
-        match (&*origin, connection.era()) {
-            (Origin::Base, Era::Modern) => {
-                registry.reset_verdicts();
-                let patience = context.timeouts.connect;
-                let subscription =
-                    SharedSubscription::new(registry, connection, patience, is_repeated);
-                Box::pin(subscription.keep()).await;
-            }
-            (Origin::Base, Era::Legacy) => {
-                registry.reset_verdicts();
-                Box::pin(
-                    legacy::Base {
-                        registry,
-                        connection,
-                        is_repeated,
-                    }
-                    .keep(),
-                )
-                .await;
-            }
-            (Origin::Session(session), Era::Legacy) => {
-                let own = legacy::keep_own(registry, connection, session, is_repeated);
-                let forwarding = server_requests(Some(session)).forward(requests);
-                let telling = async {
-                    for early in registry.take_early(session) {
-                        // An error means that the connection is lost.
-                        let _ = connection.notify(&early).await;
-                    }
-                };
-                Box::pin(join3(forwarding, own, telling)).await;
-            }
-            (Origin::Clients { principal, is_one }, Era::Legacy) => {
-                // Only a single client can be asked.
-                let asks = *is_one && connection.may_ask();
-                let listening = legacy::keep_for_clients(registry, connection, principal, asks);
-                Box::pin(join(server_requests(None).forward(requests), listening)).await;
-            }
-            (Origin::Session(_) | Origin::Clients { .. }, Era::Modern) => {}
+        (Origin::Base, Era::Legacy) => {
+            registry.reset_verdicts();
+            let base = legacy::Base {
+                registry,
+                connection,
+                is_repeated,
+            };
+            Box::pin(base.keep()).await;
         }
-        std::future::pending::<()>().await;
+        (Origin::Session(session), Era::Legacy) => {
+            let own = legacy::keep_own(registry, connection, session, is_repeated);
+            let forwarding = server_requests(Some(session)).forward(requests);
+            let telling = async {
+                for early in registry.take_early(session) {
+                    // An error means that the connection is lost.
+                    let _ = connection.notify(&early).await;
+                }
+            };
+            Box::pin(join3(forwarding, own, telling)).await;
+        }
+        (Origin::Clients { principal, is_one }, Era::Legacy) => {
+            // Only a single client can be asked.
+            let asks = *is_one && connection.may_ask();
+            let listening = legacy::keep_for_clients(registry, connection, principal, asks);
+            Box::pin(join(server_requests(None).forward(requests), listening)).await;
+        }
+        (Origin::Session(_) | Origin::Clients { .. }, Era::Modern) => {}
     }
+    std::future::pending::<()>().await;
 }
 
 /// Waits until the connection has ended for good.
-pub(super) async fn stopped(mut state: watch::Receiver<State>) {
+pub(crate) async fn stopped(mut state: watch::Receiver<State>) {
     // An error means that the supervisor has ended.
     let _ = state
         .wait_for(|state| matches!(state.phase, Phase::Stopped))
@@ -152,7 +147,7 @@ pub(super) async fn stopped(mut state: watch::Receiver<State>) {
 }
 
 /// The next connection; `None` if there will be none. `idle` is called when none is being made.
-pub(super) async fn connected(
+pub(crate) async fn connected(
     state: &mut watch::Receiver<State>,
     idle: impl Fn(),
 ) -> Option<Arc<Connection>> {
@@ -169,18 +164,16 @@ pub(super) async fn connected(
 }
 
 /// Forwards the server's requests on a connection that serves a single client.
-pub(super) struct ServerRequests<'a> {
-    pub(super) registry: &'a SubscriptionRegistry,
-    pub(super) connection: &'a Arc<Connection>,
+struct ServerRequests<'a> {
+    context: &'a TransportContext,
+    connection: &'a Arc<Connection>,
     /// The client's session, if it has one.
-    pub(super) session: Option<&'a Caller>,
-    pub(super) limits: ServerRequestLimits,
-    pub(super) tasks: &'a TaskTracker,
+    session: Option<&'a Caller>,
 }
 
 impl ServerRequests<'_> {
     /// Forwards requests and answers; never returns.
-    pub(super) async fn forward(self, requests: &mut UnsolicitedRequests) {
+    async fn forward(self, requests: &mut UnsolicitedRequests) {
         let (mut open, deadline) = (
             OpenServerRequests::default(),
             Arc::<PausableDeadline>::default(),
@@ -206,9 +199,11 @@ impl ServerRequests<'_> {
         request: &Request,
         outside: &Arc<PausableDeadline>,
     ) -> Result<PendingServerRequest, Bytes> {
+        let registry = &self.context.outlet.registry;
+        let limits = self.context.server_request_limits();
         let listener = self
             .session
-            .and_then(|session| self.registry.listener_of(session));
+            .and_then(|session| registry.listener_of(session));
         let (messages, deadline, number) = match listener {
             // These requests keep no call alive, so their number does not matter.
             Some(messages) => (messages, Arc::clone(outside), usize::MAX),
@@ -218,17 +213,14 @@ impl ServerRequests<'_> {
                     .connection
                     .oldest_call()
                     .ok_or_else(|| cannot_ask_text(&request.id, why))?;
-                (call.0, call.1, self.limits.number)
+                (call.0, call.1, limits.number)
             }
         };
-        let limits = ServerRequestLimits {
-            number,
-            ..self.limits
-        };
+        let limits = ServerRequestLimits { number, ..limits };
         let (pending, for_client) =
             PendingServerRequest::new(request, &deadline, limits, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
-            self.registry.warn_of_slow(1);
+            registry.warn_of_slow(1);
             return Err(cannot_ask_text(&request.id, "it does not keep up"));
         }
         Ok(pending)
@@ -237,7 +229,7 @@ impl ServerRequests<'_> {
     /// Sends a message to the server in a separate task. The request counts as open meanwhile.
     fn send(&self, text: Bytes, pause: Option<Pause>) {
         let connection = Arc::clone(self.connection);
-        self.tasks.spawn(async move {
+        self.context.tasks.spawn(async move {
             let _: Result<_, _> = timeout(DELIVERY, connection.tell(text)).await;
             drop(pause);
         });

@@ -19,6 +19,7 @@ mod clients;
 pub(crate) mod dispatcher;
 mod finding;
 mod legacy_era;
+mod listeners;
 mod sharing;
 mod turns;
 
@@ -41,7 +42,7 @@ use crate::connection::supervisor::{
 use crate::connection::{Connection, Loss};
 use crate::handshake::Known;
 use crate::health::Health;
-use crate::listening::{self, Listeners, ListeningWorker};
+use crate::listening::{self, ListeningWorker};
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::settings::{
@@ -52,8 +53,7 @@ use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, IdleBounds, Owner, Room, SpareKey};
 pub(crate) use dispatcher::is_no_answer;
 use fanlight_canonical::{
-    BackendError, Call, CallContext, Caller, Listen, Listening, Peer, Principal, SameClient,
-    SessionAt, SessionKey,
+    BackendError, Call, CallContext, Caller, Peer, Principal, SameClient, SessionAt, SessionKey,
 };
 use finding::Finding;
 use legacy_era::{LegacyEra, Refusal};
@@ -72,7 +72,8 @@ pub(crate) struct SessionPool {
     catalogue: bool,
     /// The server's listeners.
     pub(crate) registry: Arc<SubscriptionRegistry>,
-    listeners: Listeners,
+    /// Limits the subscriptions of single listeners.
+    dedicated: Arc<Semaphore>,
     /// The connection that Fanlight itself uses.
     pub(crate) base: Arc<SupervisedConnection>,
     /// Whether a modern server serves the legacy era, too.
@@ -159,20 +160,14 @@ impl SessionPool {
             &settings.context.root,
         );
         let dedicated = settings.context.limits.sessions;
-        let listeners = Listeners {
-            registry: Arc::clone(&registry),
-            state: base.state.clone(),
-            tasks: settings.context.tasks.clone(),
-            patience: settings.timeouts.connect,
-            dedicated: Arc::new(Semaphore::new(dedicated.min(Semaphore::MAX_PERMITS))),
-        };
+        let dedicated = Arc::new(Semaphore::new(dedicated.min(Semaphore::MAX_PERMITS)));
         let (legacy_era, sharing, connections, turns) = Default::default();
         Arc::new(Self {
             settings,
             policy,
             catalogue,
             registry,
-            listeners,
+            dedicated,
             base,
             legacy_era,
             sharing,
@@ -483,17 +478,6 @@ impl SessionPool {
             return self.own_connection(client)?.connection();
         }
         base
-    }
-
-    /// Begins to listen for a client.
-    pub(crate) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
-        if listen.interest.is_about_lists_and_session()
-            && let Some(Ok(description)) = self.base.resting_description()
-        {
-            return Ok(self.listeners.add_at_rest(listen, &description));
-        }
-        let ready = self.base.ready(self.settings.timeouts.connect);
-        self.listeners.add(listen, ready).await
     }
 
     /// The answer to a call about subscriptions that the server need not get; `None` for other
@@ -955,11 +939,11 @@ fn open(
         for_client.map_or((None, Peer::Local), |(client, peer)| (Some(client), peer));
     let (sender, state) = watch::channel(first);
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
-    let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let declared = Arc::new(declared);
     let kept = origin
         .session()
         .and_then(|caller| kept_of(settings, caller));
+    let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin);
     let context = TransportContext::new(
         Arc::clone(&settings.context),
         Arc::clone(&declared),
@@ -980,8 +964,6 @@ fn open(
     };
     tasks.spawn(supervisor.run());
     let worker = ListeningWorker {
-        registry: Arc::clone(registry),
-        origin,
         context,
         state: state.clone(),
         wanted: Arc::clone(&wanted),

@@ -26,7 +26,7 @@ pub(crate) enum UnsolicitedRequest {
 #[derive(Clone)]
 pub(crate) struct UnsolicitedSender {
     pub(crate) registry: Arc<SubscriptionRegistry>,
-    origin: Origin,
+    pub(crate) origin: Origin,
     /// The number of its process or HTTP connection.
     pub(crate) process: ProcessNumber,
     requests: Arc<RequestQueue>,

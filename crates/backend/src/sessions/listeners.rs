@@ -1,70 +1,54 @@
-//! Adds listeners, and determines which of their interests the server accepts.
+//! Adds listeners of a server, and determines which of their interests the server accepts.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Interest, Listen, Listening};
 use fanlight_protocol::Method;
-use fanlight_protocol::result::ServerDescription;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::capabilities::Notifies;
-use super::modern::SharedSubscription;
-use super::worker::{connected, stopped};
-use crate::connection::Connection;
+use super::SessionPool;
 use crate::connection::supervisor::State;
+use crate::listening::{Notifies, SharedSubscription, connected, stopped};
 use crate::subscriptions::SubscriptionRegistry;
 
-/// Adds listeners of one server.
-pub(crate) struct Listeners {
-    pub(crate) registry: Arc<SubscriptionRegistry>,
-    /// The state of the base connection.
-    pub(crate) state: watch::Receiver<State>,
-    pub(crate) tasks: TaskTracker,
-    /// The longest wait for a server to acknowledge a subscription.
-    pub(crate) patience: Duration,
-    /// Limits the subscriptions of single listeners.
-    pub(crate) dedicated: Arc<Semaphore>,
-}
-
-impl Listeners {
-    /// Adds a listener. Resolves once the accepted interests are known. `ready` resolves with the
-    /// base connection.
+impl SessionPool {
+    /// Begins to listen for a client. Resolves once the accepted interests are known.
     ///
     /// A session's listener receives messages from every present and future connection. So an
     /// unreachable or slow server is no failure: the client listens once, for as long as it likes.
-    pub(crate) async fn add(
-        &self,
-        listen: Listen,
-        ready: impl Future<Output = Result<Arc<Connection>, BackendError>>,
-    ) -> Result<Listening, BackendError> {
+    pub(crate) async fn listen(&self, listen: Listen) -> Result<Listening, BackendError> {
         let interest = listen.interest.clone();
-        if interest.unknown.is_some() {
-            let connection = ready.await?;
-            if connection.revision().has_request(&Method::Listen)
-                && let Ok(permit) = Arc::clone(&self.dedicated).try_acquire_owned()
-            {
-                return self.add_dedicated(listen, permit).await;
-            }
-            let registration = self.registry.add(listen);
-            return Ok(Listening::new(
-                self.agreed(&self.registry, &interest).await?,
-                registration,
-            ));
-        }
-        let registration = self.registry.add(listen);
         let own = Interest {
             session: interest.session,
             ..Interest::default()
         };
+        if interest.is_about_lists_and_session()
+            && let Some(Ok(description)) = self.base.resting_description()
+        {
+            // Until the next connection the server can send nothing.
+            let lists = Notifies::declared_by(&description).lists & interest.lists;
+            return Ok(Listening::new(
+                Interest { lists, ..own },
+                self.registry.add(listen),
+            ));
+        }
+        let ready = || self.base.ready(self.settings.timeouts.connect);
+        if interest.unknown.is_some()
+            && ready().await?.revision().has_request(&Method::Listen)
+            && let Ok(permit) = Arc::clone(&self.dedicated).try_acquire_owned()
+        {
+            return self.listen_apart(listen, permit).await;
+        }
+        let registration = self.registry.add(listen);
         // The session's own messages need no agreement of the server.
         if interest == own {
             return Ok(Listening::new(own, registration));
         }
         let agreed = async {
-            ready.await?;
+            ready().await?;
             self.agreed(&self.registry, &interest).await
         };
         let honoured = match agreed.await {
@@ -80,28 +64,16 @@ impl Listeners {
         registry: &SubscriptionRegistry,
         interest: &Interest,
     ) -> Result<Interest, BackendError> {
-        let late = |_| BackendError::Timeout {
-            after: self.patience,
-            sent: false,
-        };
-        timeout(self.patience, registry.honoured(interest))
+        let after = self.settings.timeouts.connect;
+        let late = |_| BackendError::Timeout { after, sent: false };
+        timeout(after, registry.honoured(interest))
             .await
             .map_err(late)
     }
 
-    /// Adds a listener for changed lists and for messages to its session, while the server's
-    /// process rests. It receives messages from the next connection on; until then the server can
-    /// send nothing.
-    pub(crate) fn add_at_rest(&self, listen: Listen, description: &ServerDescription) -> Listening {
-        let honoured = Interest {
-            lists: Notifies::declared_by(description).lists & listen.interest.lists,
-            session: listen.interest.session,
-            ..Interest::default()
-        };
-        Listening::new(honoured, self.registry.add(listen))
-    }
-
-    async fn add_dedicated(
+    /// Listens for a client whose filter has members that Fanlight does not know, by a subscription
+    /// of its own.
+    async fn listen_apart(
         &self,
         listen: Listen,
         permit: OwnedSemaphorePermit,
@@ -124,9 +96,10 @@ impl Listeners {
             },
             ..listen
         });
-        let keeping = keep_apart(Arc::clone(&registry), self.state.clone(), self.patience);
+        let state = self.base.state.clone();
+        let keeping = keep_apart(Arc::clone(&registry), state, self.settings.timeouts.connect);
         let guard = (
-            AbortOnDropHandle::new(self.tasks.spawn(keeping)),
+            AbortOnDropHandle::new(self.settings.context.tasks.spawn(keeping)),
             (registration, outside),
             // The base connection is not ended as unused.
             (permit, self.registry.dedicated()),
