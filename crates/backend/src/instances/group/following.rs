@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendError, Interest, Listen, Listening, ListeningGuard};
+use fanlight_canonical::{BackendError, Interest, Listen, Listening};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -17,19 +17,15 @@ use super::Group;
 /// The interests at each endpoint, by its number.
 type Plan = BTreeMap<u64, (Arc<Instance>, Interest)>;
 
-/// Subscriptions at some endpoints, which end when this is dropped.
-struct Listened {
-    endpoints: Vec<u64>,
-    honoured: Interest,
-    _guards: Vec<ListeningGuard>,
-}
+/// The endpoints that are listened to, and the listening there.
+type Listened = (Vec<u64>, Listening);
 
 /// Begins to listen.
 pub(super) async fn listen(group: &Arc<Group>, listen: Listen) -> Result<Listening, BackendError> {
     group.settle().await;
     let changes = group.changes.subscribe();
     let listened = set_up(plan(group, &listen)?, &listen).await?;
-    let honoured = listened.honoured.clone();
+    let honoured = listened.1.honoured.clone();
     let pause = group.settings.timeouts.reconnect.longest;
     let following = follow((Arc::downgrade(group), changes), pause, listen, listened);
     Ok(Listening::new(honoured, group.server.run(following)))
@@ -67,13 +63,13 @@ async fn move_listening(
     if !plan.values().all(|(member, _)| member.is_connected()) {
         return Ok(());
     }
-    if plan.keys().eq(listened.endpoints.iter()) {
+    if plan.keys().eq(&listened.0) {
         // A request of the session may have moved it meanwhile.
         return subscribe_again(plan.values(), listen).await;
     }
     *listened = set_up(plan, listen).await?;
     // The old endpoint may have announced changes while nobody listened.
-    listened.honoured.announce(&listen.messages);
+    listened.1.honoured.announce(&listen.messages);
     Ok(())
 }
 
@@ -108,11 +104,7 @@ fn plan(group: &Group, listen: &Listen) -> Result<Plan, BackendError> {
 }
 
 async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
-    let mut listened = Listened {
-        endpoints: plan.keys().copied().collect(),
-        honoured: Interest::default(),
-        _guards: Vec::new(),
-    };
+    let (mut honoured, mut guards) = (Interest::default(), Vec::new());
     for (member, interest) in plan.values() {
         let listening = member
             .tasks
@@ -121,11 +113,12 @@ async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
                 ..listen.clone()
             })
             .await?;
-        listened.honoured.extend(listening.honoured.clone());
-        listened._guards.push(listening.into_guard());
+        honoured.extend(listening.honoured.clone());
+        guards.push(listening.into_guard());
     }
     subscribe_again(plan.values(), listen).await?;
-    Ok(listened)
+    let endpoints = plan.into_keys().collect();
+    Ok((endpoints, Listening::new(honoured, guards)))
 }
 
 /// Repeats a session's subscriptions from another endpoint at its current one.
