@@ -245,7 +245,10 @@ impl Connection {
                 }
                 let outcome = {
                     let (mut sending, propagation) = self.sending_of(call, progress, &mirrored);
-                    let task = self.follow_task(call, progress);
+                    let task = match self.tasks {
+                        Some(TaskDialect::Requested) => self.follow_task(call, progress),
+                        _ => None,
+                    };
                     let outgoing =
                         self.outgoing_request(call, progress, mirrored, propagation, &sending);
                     let outcome = self.transport.exchange(outgoing).await;

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use fanlight_canonical::{Call, TaskDialect};
+use fanlight_canonical::Call;
 use fanlight_protocol::{Method, Response};
 
 use super::Connection;
@@ -25,9 +25,6 @@ impl Connection {
         call: &Call,
         progress: &CallProgress,
     ) -> Option<TaskRequest<'_>> {
-        if self.tasks != Some(TaskDialect::Requested) {
-            return None;
-        }
         let (tasks, caller) = (
             &self.context.outlet.registry.task_progress,
             &call.context.caller,

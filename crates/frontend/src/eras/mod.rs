@@ -4,7 +4,6 @@
 use fanlight_protocol::Revision;
 
 pub(crate) mod description;
-pub(crate) mod era;
 pub(crate) mod fault;
 pub(crate) mod legacy;
 pub(crate) mod modern;

@@ -1,4 +1,9 @@
-//! The rules of 2026-07-28. Its requests need no session: each describes its client in `_meta`.
+//! The rules of 2026-07-28. Its requests need no session: each describes its client in `_meta`. So
+//! this module decides which requests are modern.
+//!
+//! 2026-07-28 basic/versioning, Backward Compatibility: a request with modern per-request `_meta`
+//! is served statelessly, and `initialize` selects legacy semantics. A dual-era server may serve
+//! both on the same endpoint or process.
 
 use fanlight_canonical::TaskDialect;
 use fanlight_protocol::capability::{
@@ -6,7 +11,7 @@ use fanlight_protocol::capability::{
 };
 use fanlight_protocol::json::Value;
 use fanlight_protocol::meta::{self, LogLevel};
-use fanlight_protocol::{Json, Method, Revision, RpcError, code};
+use fanlight_protocol::{Era, Json, Method, Revision, RpcError, code};
 
 use super::params::Meta;
 use super::{description, fault};
@@ -21,6 +26,31 @@ pub(crate) struct RequestMeta {
     pub(crate) capabilities: Json,
     /// The least severe level of log messages that the client wants.
     pub(crate) log_level: Option<LogLevel>,
+}
+
+/// The era of an HTTP request. `header` is the value of `MCP-Protocol-Version`, if present.
+pub(crate) fn request_era(method: &Method, meta: &Meta, header: Option<&str>) -> Era {
+    match method {
+        // A body that names a modern revision is a modern request, whatever its method. Modern
+        // revisions removed `initialize`.
+        Method::Initialize if !names_modern_revision(meta) => Era::Legacy,
+        // No legacy revision has it.
+        Method::Discover => Era::Modern,
+        _ if is_modern(meta, header) => Era::Modern,
+        _ => Era::Legacy,
+    }
+}
+
+/// Whether a message on HTTP without a decisive method is modern.
+pub(crate) fn is_modern(meta: &Meta, header: Option<&str>) -> bool {
+    let header_is_legacy =
+        |name: &str| super::revision(name).is_some_and(|known| known.has_sessions);
+    meta.protocol_version().is_some() || header.is_some_and(|name| !header_is_legacy(name))
+}
+
+fn names_modern_revision(meta: &Meta) -> bool {
+    let name = meta.protocol_version().and_then(Value::as_str);
+    name.is_some_and(|name| modern_revision(&name).is_some())
 }
 
 /// Checks the revision in `_meta`. It must be a string that names a served modern revision
@@ -129,6 +159,8 @@ fn invalid(message: String) -> RpcError {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_protocol::json::ObjectBuilder;
+
     use super::*;
     use crate::eras::notifications::LogGate;
 
@@ -242,6 +274,38 @@ mod tests {
             let required =
                 r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
             assert_eq!(error.data.unwrap().as_text(), required);
+        }
+    }
+
+    fn meta_with(version: Option<&'static str>) -> Meta {
+        let Some(version) = version else {
+            return Meta::default();
+        };
+        let whole = ObjectBuilder::new()
+            .string(fanlight_protocol::meta::PROTOCOL_VERSION, version)
+            .finish();
+        Meta::read(whole).unwrap()
+    }
+
+    #[test]
+    fn era_follows_the_decision_table() {
+        use Era::{Legacy, Modern};
+        for (method, version, header, era) in [
+            ("tools/list", None, None, Legacy),
+            ("tools/list", None, Some("2025-11-25"), Legacy),
+            ("tools/list", None, Some("2026-07-28"), Modern),
+            ("tools/list", None, Some("1900-01-01"), Modern),
+            ("tools/list", Some("2026-07-28"), None, Modern),
+            ("tools/list", Some("2025-11-25"), Some("2025-11-25"), Modern),
+            ("initialize", None, None, Legacy),
+            ("initialize", None, Some("2026-07-28"), Legacy),
+            ("initialize", Some("2027-01-01"), None, Legacy),
+            ("initialize", Some("2026-07-28"), Some("2026-07-28"), Modern),
+            ("server/discover", None, None, Modern),
+            ("server/discover", None, Some("2025-11-25"), Modern),
+        ] {
+            let decided = request_era(&Method::from_name(method), &meta_with(version), header);
+            assert_eq!(decided, era, "{method} {version:?} {header:?}");
         }
     }
 }

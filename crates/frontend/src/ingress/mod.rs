@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::call::subscription::Subscriptions;
 use crate::call::{DetachedCalls, RenderedCall};
 use crate::eras::params::{Meta, Params};
-use crate::eras::{era, fault, modern};
+use crate::eras::{fault, modern};
 use crate::error::FrontendError;
 use crate::facts::TransportFacts;
 use crate::gates::{self, BUSY, Client, Gates, RATE, Refused, SCOPES};
@@ -517,7 +517,7 @@ impl<T: Transport> Receiving<'_, T> {
     /// Handles a client's answer to a request of a server in the client's own session. Modern
     /// clients "MUST NOT send JSON-RPC responses".
     async fn response(&self, response: Response) -> Result<(), Box<Refusal>> {
-        if era::is_modern(&Meta::default(), self.transport.version_header()) {
+        if modern::is_modern(&Meta::default(), self.transport.version_header()) {
             let message = "responses are not sent to a server of this protocol version";
             return Err(Refusal::malformed(RpcError::new(
                 code::INVALID_REQUEST,

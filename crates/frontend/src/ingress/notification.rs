@@ -7,7 +7,7 @@ use fanlight_protocol::{Method, Notification};
 
 use super::{Receiving, Refusal, Transport};
 use crate::eras::params::Params;
-use crate::eras::{self, era, modern};
+use crate::eras::{self, modern};
 use crate::session::{RunningRequests, ServerRequests, Session};
 
 impl<T: Transport> Receiving<'_, T> {
@@ -24,7 +24,7 @@ impl<T: Transport> Receiving<'_, T> {
             Some(running) => Some(Arc::clone(running)),
             // 2026-07-28 has no notification from client to server on HTTP. Modern ones,
             // cancellation included, are accepted and ignored (streamable-http, Sending Messages).
-            None if era::is_modern(&params.meta, version) => None,
+            None if modern::is_modern(&params.meta, version) => None,
             None => self
                 .transport
                 .session(self.origin)

@@ -28,7 +28,7 @@ use crate::call::{
 use crate::eras::notifications::{LogGate, NotificationFilter};
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
-use crate::eras::{era, fault, legacy, modern};
+use crate::eras::{fault, legacy, modern};
 use crate::gates::{self, Gates, LastingDecision, OwnRequest, Recording, Rights};
 use crate::memory::UNCOUNTED;
 use crate::protection::Turn;
@@ -79,7 +79,7 @@ impl<T: Transport> Receiving<'_, T> {
         } else {
             self.transport.version_header()
         };
-        let era = era::request_era(method, meta, header);
+        let era = modern::request_era(method, meta, header);
         tracing::debug!(%era, method = known_name(method), "request");
         if in_batch {
             fault::check_in_batch(method, era)?;

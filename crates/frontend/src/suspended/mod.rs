@@ -123,8 +123,14 @@ impl ResponseStream<Response> for SuspendableCall {
                     | ResponseItem::Stream(_),
                 )) => {}
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
-                    let response =
-                        url_elicitation::final_response(call, response, &self.suspended_calls);
+                    let error = response.error().filter(|_| call.may_need_input());
+                    let asked = error
+                        .and_then(|error| url_elicitation::ask(call, error, &self.suspended_calls));
+                    let response = asked.unwrap_or_else(|| {
+                        let response = call.explain_failure(response);
+                        let suspended_calls = &self.suspended_calls;
+                        suspended_calls.sealing_server_state(response, call.holder())
+                    });
                     self.call = None;
                     return Poll::Ready(Some(ResponseItem::Response(response)));
                 }

@@ -16,33 +16,26 @@ use super::request_state::UrlElicitation;
 use super::suspended_call::SuspendedCall;
 use super::table::{Resumption, SuspendedCalls};
 
-/// The response to the client of `call`, made from the server's `response`.
-pub(super) fn final_response(
+/// The response that asks the client of `call` for the elicitations in a server's error; `None` if
+/// it has none, or the client cannot be asked.
+pub(super) fn ask(
     call: &mut SuspendedCall,
-    response: Response,
+    error: Json,
     suspended_calls: &SuspendedCalls,
-) -> Response {
-    let error = if call.may_need_input() {
-        response.error()
-    } else {
-        None
-    };
-    if let Some(error) = error.filter(|error| elicitations(error).is_some()) {
-        match MissingCapability::check(call.capabilities(), ClientCapability::ElicitationByUrl) {
-            Some(missing) => call.note_missing(missing),
-            None => {
-                let state = UrlElicitation {
-                    expires: suspended_calls.expiry(),
-                    digest: call.digest(),
-                    error,
-                };
-                if let Some(asked) = state.input_required(suspended_calls, call.holder()) {
-                    return asked;
-                }
-            }
-        }
+) -> Option<Response> {
+    elicitations(&error)?;
+    if let Some(missing) =
+        MissingCapability::check(call.capabilities(), ClientCapability::ElicitationByUrl)
+    {
+        call.note_missing(missing);
+        return None;
     }
-    suspended_calls.sealing_server_state(call.explain_failure(response), call.holder())
+    let state = UrlElicitation {
+        expires: suspended_calls.expiry(),
+        digest: call.digest(),
+        error,
+    };
+    state.input_required(suspended_calls, call.holder())
 }
 
 impl UrlElicitation {

@@ -12,7 +12,7 @@ use super::super::negotiate;
 use super::super::reply::{self, Refusal, Reply};
 use super::{Endpoint, NamedSession, headers};
 use crate::eras::params::Meta;
-use crate::eras::{self, era, modern};
+use crate::eras::{self, modern};
 use crate::ingress::Origin;
 use crate::streams::{ActiveSession, EventId, StreamReader};
 
@@ -36,7 +36,7 @@ impl Endpoint {
                 modern::unsupported_revision(unknown),
             ));
         }
-        if era::is_modern(&Meta::default(), version) {
+        if modern::is_modern(&Meta::default(), version) {
             return Err(Refusal::method(MODERN_METHODS));
         }
         negotiate::check_get(fields)?;
