@@ -282,7 +282,7 @@ mod tests {
             return Meta::default();
         };
         let whole = ObjectBuilder::new()
-            .string(fanlight_protocol::meta::PROTOCOL_VERSION, version)
+            .string(meta::PROTOCOL_VERSION, version)
             .finish();
         Meta::read(whole).unwrap()
     }

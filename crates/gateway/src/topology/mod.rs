@@ -341,7 +341,7 @@ impl Member {
     }
 
     /// Sends a request to the version of the server that serves its caller. The mirror gets copies
-    /// only of what the server itself answers.
+    /// only of requests that the server itself answers.
     pub(crate) fn request(&self, call: Call) -> Pending<'_, Response> {
         match (self.canary_of(&call.context.caller), &self.mirror) {
             (Some(canary), _) => canary.client.request(call),
