@@ -150,7 +150,7 @@ impl Asset {
     }
 
     fn tag(&self) -> String {
-        format!("\"{}\"", short_digest(&self.text))
+        format!("\"{}\"", short_digest(self.text))
     }
 }
 
