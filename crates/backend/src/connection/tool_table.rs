@@ -6,6 +6,7 @@
 //! clients that use Streamable HTTP.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use fanlight_protocol::annotations::declares_repeatable;
@@ -45,6 +46,8 @@ pub(crate) struct ToolTable {
 struct Known {
     tools: HashMap<String, KnownTool, RandomState>,
     bytes: usize,
+    /// The hash and the time of the last list, unless tools were removed from it.
+    last: Option<(u64, Instant)>,
 }
 
 /// The known facts about one tool.
@@ -85,6 +88,9 @@ impl ToolTable {
             return response;
         };
         let (mut learnt, seen) = (Vec::new(), Instant::now());
+        let Some(hash) = self.known.lock().hash_of_change(&result, seen) else {
+            return response;
+        };
         let mut learn = |tool: &Json, name: &str, headers, needs_task| {
             let known = KnownTool {
                 headers,
@@ -120,7 +126,10 @@ impl ToolTable {
         self.remember(learnt);
         match without_invalid {
             Some(result) => response.with_body(&result),
-            None => response,
+            None => {
+                self.known.lock().last = Some((hash, seen));
+                response
+            }
         }
     }
 
@@ -147,6 +156,22 @@ impl ToolTable {
                 }
             }
         }
+    }
+}
+
+impl Known {
+    /// The hash of a list. If it is the last one again, this notes the time, and returns `None`:
+    /// reading all definitions takes most of the time of a list that passes.
+    fn hash_of_change(&mut self, result: &Json, now: Instant) -> Option<u64> {
+        let hash = self.tools.hasher().hash_one(result.bytes());
+        let Some((_, before)) = self.last.filter(|last| last.0 == hash) else {
+            return Some(hash);
+        };
+        let all = self.tools.values_mut();
+        all.filter(|tool| tool.seen == before)
+            .for_each(|tool| tool.seen = now);
+        self.last = Some((hash, now));
+        None
     }
 }
 
@@ -193,6 +218,33 @@ mod tests {
         assert_eq!(table.find("good").unwrap().headers.len(), 1);
         assert!(table.find("plain").unwrap().headers.is_empty());
         assert!(table.find("other").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn list_that_comes_again_renews_its_tools_and_no_others() {
+        for mirrors in [true, false] {
+            let table = ToolTable::new(mirrors, 2, BYTES);
+            let age = |name: &str| table.find(name).unwrap().seen.elapsed().as_secs();
+            let wait = || tokio::time::advance(std::time::Duration::from_secs(1));
+            observed(&table, &format!("[{MAY}]"));
+            wait().await;
+            for _ in 0..3 {
+                observed(&table, &format!("[{GOOD},{PLAIN}]"));
+                wait().await;
+            }
+            assert_eq!(["may", "good", "plain"].map(age), [4, 1, 1]);
+            observed(&table, &format!("[{MAY}]"));
+            assert_eq!(["may", "good", "plain"].map(age), [0, 1, 1]);
+        }
+    }
+
+    #[test]
+    fn invalid_tools_are_removed_from_each_list() {
+        let table = ToolTable::new(true, 2, BYTES);
+        for _ in 0..2 {
+            let left = observed(&table, &format!("[{BAD},{GOOD}]"));
+            assert_eq!(left, format!(r#"{{ "tools":[{GOOD}],"ttlMs":1.0}}"#));
+        }
     }
 
     #[test]
