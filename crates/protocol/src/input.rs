@@ -38,7 +38,9 @@ impl InputRequired {
     /// The input that `response` asks for, if any.
     pub fn from_response(response: &Response) -> Option<Self> {
         let result = response.result()?;
-        if !result.may_contain("input_required") {
+        // Most servers begin with the type, and the content behind it may be long.
+        let is_complete = result.bytes().starts_with(br#"{"resultType":"complete""#);
+        if is_complete || !result.may_contain("input_required") {
             return None;
         }
         (result.get("resultType")?.as_str()? == "input_required").then(|| Self {

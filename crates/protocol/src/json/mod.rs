@@ -163,7 +163,7 @@ impl Json {
     pub fn as_text(&self) -> &str {
         // By the invariant the text is UTF-8. If the invariant were broken, the result would be
         // empty.
-        std::str::from_utf8(&self.0).unwrap_or_default()
+        simdutf8::basic::from_utf8(&self.0).unwrap_or_default()
     }
 
     /// Whether a string in the text may contain `word`. Almost none contains a rare word, and reading

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 /// The characters of a quoted, validated JSON string; `None` if an escape is a lone surrogate.
 pub(super) fn decode(quoted: &[u8]) -> Option<Cow<'_, str>> {
     let inner = inner(quoted)?;
-    let text = std::str::from_utf8(inner).ok()?;
+    let text = simdutf8::basic::from_utf8(inner).ok()?;
     if has_escape(inner) {
         decode_escapes(text).map(Cow::Owned)
     } else {
