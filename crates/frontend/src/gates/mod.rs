@@ -78,8 +78,10 @@ impl Gate {
             Self::Hooks(hooked) => return Box::pin(hooked.judge_response(response)).await,
             Self::Approval(approval) => Box::pin(approval.record_answer(&response)).await,
             Self::Record(recording) => recording.end(&response),
-            Self::Results(results) => return Box::pin(results.after(response)).await,
-            Self::Limits(_) | Self::Rights(_) => {}
+            Self::Results(results) if !results.leaves(&response) => {
+                return Box::pin(results.after(response)).await;
+            }
+            Self::Results(_) | Self::Limits(_) | Self::Rights(_) => {}
         }
         response
     }

@@ -507,12 +507,13 @@ pub(super) fn find_item(method: &Method, params: Option<&Json>) -> Option<(Polic
 
 /// The name or URI in a request that may be about a kept result.
 fn kept_subject(request: &Unresolved) -> Option<String> {
-    let (_, subject) = find_item(&request.method, request.params.as_ref())?;
-    let may_be_kept = match request.method {
-        Method::CallTool => subject.ends_with(READ_RESULT),
-        _ => kept_result(&subject).is_some(),
-    };
-    may_be_kept.then_some(subject)
+    let params = request.params.as_ref();
+    if request.method == Method::CallTool {
+        let name = params?.peek("name")?.as_str()?;
+        return name.ends_with(READ_RESULT).then(|| name.into_owned());
+    }
+    let (_, uri) = find_item(&request.method, params)?;
+    kept_result(&uri).is_some().then_some(uri)
 }
 
 impl Operation {
