@@ -39,8 +39,9 @@ impl InputRequired {
     pub fn from_response(response: &Response) -> Option<Self> {
         let result = response.result()?;
         // Most servers begin with the type, and the content behind it may be long.
-        let is_complete = result.bytes().starts_with(br#"{"resultType":"complete""#);
-        if is_complete || !result.may_contain("input_required") {
+        if result.bytes().starts_with(br#"{"resultType":"complete""#)
+            || !result.may_contain("input_required")
+        {
             return None;
         }
         (result.get("resultType")?.as_str()? == "input_required").then(|| Self {

@@ -167,9 +167,9 @@ impl Known {
         let Some((_, before)) = self.last.filter(|last| last.0 == hash) else {
             return Some(hash);
         };
-        let all = self.tools.values_mut();
-        all.filter(|tool| tool.seen == before)
-            .for_each(|tool| tool.seen = now);
+        for tool in self.tools.values_mut().filter(|it| it.seen == before) {
+            tool.seen = now;
+        }
         self.last = Some((hash, now));
         None
     }
