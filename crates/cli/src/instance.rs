@@ -4,33 +4,30 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use aws_lc_rs::digest::{Context, SHA256};
-use data_encoding::HEXLOWER;
+use fanlight_protocol::digest::short_digest;
 
 use crate::demo;
 
-/// The length of the digest in bytes.
-const BYTES: usize = 8;
 /// The length of the digest in characters.
-pub const LENGTH: usize = 2 * BYTES;
+pub const LENGTH: usize = 16;
 
 /// The digest for the configuration in these files, in hexadecimal digits; `None` if the folder of
 /// one cannot be found.
 pub fn digest(files: &[PathBuf]) -> Option<String> {
-    let mut digest = Context::new(&SHA256);
+    let mut paths = Vec::new();
     for file in files {
         // The demo is the same in every folder.
         if file.as_os_str() == demo::ORIGIN {
-            digest.update(demo::ORIGIN.as_bytes());
+            paths.extend_from_slice(demo::ORIGIN.as_bytes());
             continue;
         }
         // Resolve only the folder: the file may be a link with changing targets, as in a mounted
         // ConfigMap.
         let file = std::path::absolute(file).ok()?;
         let path = file.parent()?.canonicalize().ok()?.join(file.file_name()?);
-        digest.update(path.as_os_str().as_bytes());
+        paths.extend_from_slice(path.as_os_str().as_bytes());
         // A zero byte separates paths, which never contain one.
-        digest.update(&[0]);
+        paths.push(0);
     }
-    Some(HEXLOWER.encode(digest.finish().as_ref().get(..BYTES)?))
+    Some(short_digest(paths))
 }

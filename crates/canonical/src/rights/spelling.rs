@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aws_lc_rs::digest::{SHA256, digest as sha256};
+use fanlight_protocol::digest::sha256;
 use serde::{Deserialize, Serialize};
 
 /// The separator before the hash of a shortened name.
@@ -38,7 +38,7 @@ impl NameForm {
             Self::Safe(max) => {
                 let names = [server, own].join("\0");
                 let mut first = [0; 4];
-                first.copy_from_slice(&sha256(&SHA256, names.as_bytes()).as_ref()[..4]);
+                first.copy_from_slice(&sha256([names])[..4]);
                 Some(cut(&label(whole), max, u32::from_be_bytes(first)))
             }
         }

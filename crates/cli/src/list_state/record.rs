@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash as _, Hasher};
 use std::time::{Duration, UNIX_EPOCH};
 
-use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
-use data_encoding::HEXLOWER;
 use fanlight_backend::KnownServer;
 use fanlight_config::{Server, Transport};
 use fanlight_gateway::KeptList;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_grants::{Kind, Record};
+use fanlight_protocol::digest::sha256_hex;
 use fanlight_protocol::json::{Json, MAX_NESTING};
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Revision, epoch};
@@ -189,23 +188,23 @@ impl Definition {
             // The order of variables does not matter.
             env.sort_by(|(one, _), (other, _)| one.cmp(other));
         }
-        let mut digest = Digest(Context::new(&SHA256));
+        let mut digest = HashedBytes(Vec::new());
         (&server.name, transport, server.era).hash(&mut digest);
         // The session policy decides which client capabilities the server sees when its lists are
         // read.
         (server.session, &server.inherit_env).hash(&mut digest);
         server.sandbox.sandbox(&[]).hash(&mut digest);
-        Self(HEXLOWER.encode(digest.0.finish().as_ref()))
+        Self(sha256_hex(digest.0))
     }
 }
 
-/// A digest of values, which delimit themselves. Another build of Fanlight may get another one; then
+/// The bytes of values, which delimit themselves. Another build of Fanlight may get others; then
 /// lists are read again.
-struct Digest(Context);
+struct HashedBytes(Vec<u8>);
 
-impl Hasher for Digest {
+impl Hasher for HashedBytes {
     fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
+        self.0.extend_from_slice(bytes);
     }
 
     fn finish(&self) -> u64 {

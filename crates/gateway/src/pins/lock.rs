@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use aws_lc_rs::digest::{SHA256, digest as sha256};
 use bytes::Bytes;
-use data_encoding::HEXLOWER;
 use fanlight_canonical::comparison::{Severity, Tolerance, compare_definitions};
 use fanlight_protocol::Json;
+use fanlight_protocol::digest::sha256_hex;
 use fanlight_protocol::json::{Kind, STRICT_NESTING, SyntaxError, Unreadable, rewrite_object};
 use serde::de::Error as _;
 use serde::ser::{Error as _, SerializeMap as _};
@@ -104,7 +103,7 @@ impl Definition {
     /// The SHA-256 digest of the text.
     #[must_use]
     pub fn digest(&self) -> String {
-        HEXLOWER.encode(sha256(&SHA256, self.0.bytes()).as_ref())
+        sha256_hex(self.0.bytes())
     }
 
     /// The canonical text.

@@ -5,6 +5,7 @@ use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublic
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use data_encoding::HEXLOWER;
+use fanlight_protocol::digest::short_digest;
 
 use crate::ledger::tree::{self, Edge, Hash};
 
@@ -59,7 +60,7 @@ impl CheckpointKey {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let pair = Ed25519KeyPair::from_pkcs8(bytes).ok()?;
         let key: [u8; 32] = pair.public_key().as_ref().try_into().ok()?;
-        let name = format!("fanlight-{}", HEXLOWER.encode(tree::hash(&key).get(..8)?));
+        let name = format!("fanlight-{}", short_digest(key));
         Some(Self {
             pair,
             public: PublicKey { name, key },
