@@ -46,31 +46,21 @@ pub(super) struct Case {
 /// The first problem, with its line.
 pub(super) fn read(origin: &Path, text: &str) -> Result<Vec<Case>, String> {
     let source = Source::new(text);
-    let root = fanlight_config::document::parse(&source, Syntax::detect(origin, text)).map_err(
-        |error| {
-            format!(
-                "{}:{}: {}",
-                origin.display(),
-                source.position(error.span.start).line,
-                error.message
-            )
-        },
-    )?;
-    let wrong = |node: &Node, what: &str| {
-        format!(
-            "{}:{}: {what}",
-            origin.display(),
-            source.position(node.span.start).line
-        )
+    let wrong = |at: usize, what: &str| {
+        let line = source.position(at).line;
+        format!("{}:{line}: {what}", origin.display())
     };
+    let syntax = Syntax::detect(origin, text);
+    let root = fanlight_config::document::parse(&source, syntax)
+        .map_err(|error| wrong(error.span.start, &error.message))?;
     let Some(root) = root else {
         return Ok(Vec::new());
     };
     let cases = root.field("cases").unwrap_or(&root);
     let Value::List(cases) = &cases.value else {
-        return Err(wrong(cases, "write a list of cases"));
+        return Err(wrong(cases.span.start, "write a list of cases"));
     };
-    let read = |node: &Node| case(node, &source).map_err(|what| wrong(node, &what));
+    let read = |node: &Node| case(node, &source).map_err(|what| wrong(node.span.start, &what));
     cases.iter().map(read).collect()
 }
 
@@ -98,20 +88,18 @@ fn case(node: &Node, source: &Source) -> Result<Case, String> {
             .map(|value| list(value).ok_or(format!("`{key}` must be a list of texts")))
             .transpose()
     };
-    let json = |key: &str| node.field(key).map(json);
-    let kinds = [
+    let mut items = Vec::new();
+    for kind in [
         PolicyKind::Tool,
         PolicyKind::Prompt,
         PolicyKind::Resource,
         PolicyKind::Template,
         PolicyKind::Skill,
         PolicyKind::Server,
-    ];
-    let mut items = Vec::new();
-    for kind in kinds {
+    ] {
         items.extend(text(&kind.as_str().to_ascii_lowercase())?.map(|name| (kind, name)));
     }
-    let (Some(item), 1) = (items.first().cloned(), items.len()) else {
+    let Ok([item]) = <[_; 1]>::try_from(items) else {
         return Err(
             "a case names one tool, prompt, resource, template, skill or server".to_owned(),
         );
@@ -138,23 +126,22 @@ fn case(node: &Node, source: &Source) -> Result<Case, String> {
             ANSWERS.join(", ")
         ));
     }
+    let name = text("name")?
+        .unwrap_or_else(|| format!("{} {}", item.0.as_str().to_ascii_lowercase(), item.1));
     let question = Question {
         principal: text("principal")?.unwrap_or_default(),
         groups: texts("groups")?,
         scopes: texts("scopes")?,
         claims,
         endpoint: text("endpoint")?,
-        arguments: json("arguments"),
-        annotations: json("annotations"),
-        item: Some(item.clone()),
+        arguments: node.field("arguments").map(json),
+        annotations: node.field("annotations").map(json),
+        item: Some(item),
         definition: None,
     };
-    let line = source.position(node.span.start).line;
-    let name = text("name")?
-        .unwrap_or_else(|| format!("{} {}", item.0.as_str().to_ascii_lowercase(), item.1));
     Ok(Case {
         name,
-        line,
+        line: source.position(node.span.start).line,
         question,
         expect,
     })

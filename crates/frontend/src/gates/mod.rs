@@ -93,9 +93,8 @@ impl Gate {
             Self::Hooks(_) => Some(hooks::HOOKS),
             Self::Limits(_) => Some(RATE),
             Self::Approval(_) => Some(approval::APPROVAL),
-            Self::Rights(_) => None,
             Self::Record(_) => Some(RECORD),
-            Self::Results(_) => None,
+            Self::Rights(_) | Self::Results(_) => None,
         }
     }
 }
