@@ -451,7 +451,7 @@ pub enum Kind {
     Object,
 }
 
-/// The text of one value without white space around it; see [`Json`](Json).
+/// The text of one value without white space around it; see [`Json`].
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'a>(&'a [u8]);
 
