@@ -31,10 +31,11 @@ use crate::settings::{BackendSettings, list_pages};
 const UNKNOWN_CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
 
 /// How long a call waits for a user's sign-in in progress. People take some seconds, and clients
-/// give up after a minute.
-const LONGEST_SIGN_IN: Duration = Duration::from_secs(50);
-/// The wait for the user of a call that has accepted a link, while nobody signs in.
-const UNUSED_LINK: Duration = Duration::from_secs(5);
+/// give up after a minute, which includes [`UNUSED_LINK`].
+const LONGEST_SIGN_IN: Duration = Duration::from_secs(40);
+/// The wait for the user of a call that has accepted a link, until they agree on the page that the
+/// link opens.
+const UNUSED_LINK: Duration = Duration::from_secs(15);
 
 /// The connections with each principal's own credentials.
 pub(super) struct PerPrincipal {
