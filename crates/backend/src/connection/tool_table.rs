@@ -123,13 +123,11 @@ impl ToolTable {
             }
             None
         };
-        self.remember(learnt);
+        let last = without_invalid.is_none().then_some((hash, seen));
+        self.remember(learnt, last);
         match without_invalid {
             Some(result) => response.with_body(&result),
-            None => {
-                self.known.lock().last = Some((hash, seen));
-                response
-            }
+            None => response,
         }
     }
 
@@ -142,7 +140,8 @@ impl ToolTable {
         }
     }
 
-    fn remember(&self, learnt: Vec<(String, KnownTool)>) {
+    /// Takes over the facts of a list, and `last`, by which it is known if it comes again.
+    fn remember(&self, learnt: Vec<(String, KnownTool)>, last: Option<(u64, Instant)>) {
         let mut known = self.known.lock();
         for (name, tool) in learnt {
             let bytes = bytes_of(&name, &tool);
@@ -156,6 +155,8 @@ impl ToolTable {
                 }
             }
         }
+        // Under the same lock as the facts, so that they are those of this list.
+        known.last = last;
     }
 }
 
@@ -235,6 +236,20 @@ mod tests {
             assert_eq!(["may", "good", "plain"].map(age), [4, 1, 1]);
             observed(&table, &format!("[{MAY}]"));
             assert_eq!(["may", "good", "plain"].map(age), [0, 1, 1]);
+        }
+    }
+
+    #[test]
+    fn list_is_read_again_after_one_with_invalid_tools() {
+        let table = ToolTable::new(true, 2, BYTES);
+        let plain = GOOD.replace("x-mcp-header", "x-other");
+        for (list, headers) in [
+            (format!("[{GOOD}]"), 1),
+            (format!("[{BAD},{plain}]"), 0),
+            (format!("[{GOOD}]"), 1),
+        ] {
+            observed(&table, &list);
+            assert_eq!(table.find("good").unwrap().headers.len(), headers);
         }
     }
 
@@ -349,11 +364,14 @@ mod tests {
             is_repeatable: false,
             seen: Instant::now(),
         };
-        table.remember((0..CAPACITY).map(|n| (n.to_string(), known())).collect());
-        table.remember(vec![("new".into(), known())]);
+        table.remember(
+            (0..CAPACITY).map(|n| (n.to_string(), known())).collect(),
+            None,
+        );
+        table.remember(vec![("new".into(), known())], None);
         assert_eq!(table.known.lock().tools.len(), 1);
         let large = |n: usize| ("x".repeat(BYTES / 4 - 1) + &n.to_string(), known());
-        (0..9).for_each(|n| table.remember(vec![large(n), large(n)]));
+        (0..9).for_each(|n| table.remember(vec![large(n), large(n)], None));
         let kept = table.known.lock();
         assert!(kept.bytes <= BYTES && kept.tools.contains_key(&large(8).0));
         assert_eq!(
