@@ -93,12 +93,8 @@ impl Mirror {
         earlier: Option<&Arc<Self>>,
     ) -> Arc<Self> {
         let is_same = |earlier: &&Arc<Self>| {
-            let Shared {
-                server: known,
-                settings: own,
-                ..
-            } = &*earlier.shared;
-            Arc::ptr_eq(known, &server) && *own == settings
+            let known = &earlier.shared;
+            Arc::ptr_eq(&known.server, &server) && known.settings == settings
         };
         if let Some(earlier) = earlier.filter(is_same) {
             return Arc::clone(earlier);

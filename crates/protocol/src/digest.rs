@@ -25,7 +25,7 @@ pub fn sha256_of_parts<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Sh
     finished(context)
 }
 
-/// The digest of what `context` has read.
+/// Ends `context`, and gives the digest of all that it has read.
 pub fn finished(context: Context) -> Sha256 {
     context.finish().as_ref().try_into().unwrap_or_default()
 }

@@ -144,9 +144,10 @@ const LARGE: &[Work] = &[Work {
 }];
 /// So many repetitions that start and stop, which vary by more than the small differences, hardly
 /// matter.
-const COMPARED_CLOSELY: &[Work] = &[call("call, 200 B", Tool::Text(200), 2000), LIST];
+const COMPARED_CLOSELY: &[Work] = &[MANY_CALLS, LIST];
 /// With `results`, a list has one more tool and is another one.
-const COMPARED_CALLS: &[Work] = &[call("call, 200 B", Tool::Text(200), 2000)];
+const COMPARED_CALLS: &[Work] = &[MANY_CALLS];
+const MANY_CALLS: Work = call("call, 200 B", Tool::Text(200), 2000);
 
 /// So many repetitions that the renewal of a page hardly matters: once a second, for some two
 /// million instructions.

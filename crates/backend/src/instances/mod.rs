@@ -3,7 +3,7 @@
 //!
 //! | | instances | chosen by |
 //! |---|---|---|
-//! | version | a canary is a server of its own | `Member::serving` of the gateway's topology, by the name of the client |
+//! | version | a canary is a server of its own | the name of the client (`Member::serving` in the gateway) |
 //! | credentials | a [`Group`] per principal if each has its own (`sign_in`) | the principal, once signed in |
 //! | process | a [`Group`] per principal at a modern server over stdio (`processes`) | the principal; the base for lists that are the same for all |
 //! | endpoint | an [`Instance`] per endpoint (`group`) | session, task or list, or the better of two |

@@ -70,8 +70,11 @@ impl Operation {
 impl Shortening {
     /// Whether the response certainly stays whole, because it is short.
     pub fn leaves(&self, response: &Response) -> bool {
-        let rules = self.view.results(self.backend);
-        self.backend.is_some() && rules.is_none_or(|rules| response.size() <= rules.inline)
+        self.backend.is_some()
+            && self
+                .view
+                .results(self.backend)
+                .is_none_or(|rules| response.size() <= rules.inline)
     }
 
     /// The response for the client. If the result cannot be kept, it is not shortened either.
