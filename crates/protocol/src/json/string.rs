@@ -128,31 +128,6 @@ fn code_unit(digits: &str) -> Option<(u32, &str)> {
 /// Appends `text` as a quoted JSON string. Escapes only the characters that RFC 8259 section 7
 /// requires.
 pub(super) fn encode_into(out: &mut Vec<u8>, text: &str) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let is_escaped = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
-    out.push(b'"');
-    let mut rest = text.as_bytes();
-    // Most texts have no such character, and a loop without an exit is compiled to wide instructions.
-    let has_escapes = rest.iter().fold(false, |any, byte| any | is_escaped(byte));
-    while has_escapes
-        && let Some(at) = rest.iter().position(is_escaped)
-        && let Some((plain, [byte, after @ ..])) = rest.split_at_checked(at)
-    {
-        out.extend_from_slice(plain);
-        match byte {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            _ => {
-                out.extend_from_slice(b"\\u00");
-                out.extend(HEX.get(usize::from(byte >> 4)));
-                out.extend(HEX.get(usize::from(byte & 15)));
-            }
-        }
-        rest = after;
-    }
-    out.extend_from_slice(rest);
-    out.push(b'"');
+    // Writing a text to a `Vec` cannot fail.
+    _ = serde_json::to_writer(out, text);
 }
