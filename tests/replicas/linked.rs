@@ -47,6 +47,11 @@ impl LinkedGroup {
         }
     }
 
+    /// The same group with another configuration for replicas that start from now on.
+    pub(crate) fn with_group(self, group: Group) -> Self {
+        Self { group, ..self }
+    }
+
     /// Starts a gateway that has joined the others and that they can reach.
     pub(crate) async fn start(&self, valkey: &str) -> Linked {
         self.start_with(valkey, &self.files).await

@@ -8,10 +8,10 @@ use rustix::process::Signal;
 use crate::balancer::Balancer;
 use crate::fleet::{Fleet, Place};
 use crate::forwarding::{self, signal};
-use crate::group::{admin, backend, call, members, until};
+use crate::group::{Group, admin, backend, call, members, until};
 use crate::linked::{Client, LinkedGroup};
 use crate::load::{Ledger, Load, Outcomes, WHOLE_WITHIN};
-use crate::raw_client::{Connection, INITIALIZED};
+use crate::raw_client::{Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, initialize};
 use crate::scripted::{Backend, Era, Gate, Reply, Transport};
 use crate::valkey::Valkey;
 
@@ -104,6 +104,34 @@ async fn session_that_is_asked_for_at_a_replica_that_ends_is_opened_at_another()
     until("one replica", async || members(&other.gateway).await == 1).await;
     assert_eq!(client.post(&other, INITIALIZED).await.status, 202);
     assert_eq!(client.post(&other, &forwarding::say("1")).await.status, 200);
+}
+
+/// An update that switches authentication on.
+#[tokio::test]
+async fn client_of_a_replica_without_authentication_is_nobody_where_clients_are_authenticated() {
+    let (valkey, backend) = (Valkey::start().await, process().await);
+    let (entry, more) = (backend.entry("only"), r#","x-limits":"firstRequest=30s""#);
+    let group = LinkedGroup::from_group(Group::without_auth(entry.clone(), more));
+    let ending = group.start(&valkey.url()).await;
+    let group = group.with_group(Group::new(entry, more));
+    let other = group.start(&valkey.url()).await;
+    until("two replicas", async || members(&ending.gateway).await == 2).await;
+    let mut connection = Connection::open(ending.gateway.mcp).await;
+    signal(&ending.gateway, Signal::TERM);
+    until("not to be ready", async || {
+        admin(&ending.gateway, "GET", "/readyz").await.0 == 503
+    })
+    .await;
+    let body = initialize(NEWEST_LEGACY, "{}");
+    connection
+        .request("POST", "/mcp", &JSON_HEADERS, body.as_bytes())
+        .await;
+    let answer = connection.response().await;
+    assert_eq!(
+        (answer.status, answer.header("mcp-session-id")),
+        (401, None)
+    );
+    drop(other);
 }
 
 /// Connections at the old address end as at a shutdown, and the replica goes on.

@@ -21,40 +21,33 @@ pub(crate) enum Ended {
 }
 
 /// Resolves when an identity must no longer be used.
-pub(crate) struct ValidityEnd(BoxFuture<'static, Ended>);
+pub(crate) type ValidityEnd = BoxFuture<'static, Ended>;
 
-impl ValidityEnd {
-    /// The end of `identity`; an expiry counts `grace` later. `None` for an unauthenticated client,
-    /// whose requests need no such check and no memory for it.
-    pub(crate) fn from_identity(identity: &Identity, grace: Duration) -> Option<Self> {
-        if identity.source == Source::Anonymous {
-            return None;
-        }
-        let revoked = identity.validity.revoked.clone().cancelled_owned();
-        let left = identity.validity.expires.map(|expires| {
-            expires
-                .duration_since(SystemTime::now())
-                .unwrap_or_default()
-        });
-        Some(Self(match left {
-            None => Box::pin(async move {
-                revoked.await;
-                Ended::Revoked
-            }),
-            Some(left) => Box::pin(async move {
-                tokio::select! {
-                    biased;
-                    () = revoked => Ended::Revoked,
-                    () = sleep(left.saturating_add(grace)) => Ended::Expired,
-                }
-            }),
-        }))
+/// The end of `identity`; an expiry counts `grace` later. `None` for an unauthenticated client,
+/// whose requests need no such check and no memory for it.
+pub(crate) fn end_of(identity: &Identity, grace: Duration) -> Option<ValidityEnd> {
+    if identity.source == Source::Anonymous {
+        return None;
     }
-
-    /// Must not be polled again after it is ready.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
-        self.0.as_mut().poll(cx)
-    }
+    let revoked = identity.validity.revoked.clone().cancelled_owned();
+    let left = identity.validity.expires.map(|expires| {
+        expires
+            .duration_since(SystemTime::now())
+            .unwrap_or_default()
+    });
+    Some(match left {
+        None => Box::pin(async move {
+            revoked.await;
+            Ended::Revoked
+        }),
+        Some(left) => Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = revoked => Ended::Revoked,
+                () = sleep(left.saturating_add(grace)) => Ended::Expired,
+            }
+        }),
+    })
 }
 
 /// The identity of a running request, which ends soon after the identity does.
@@ -78,13 +71,14 @@ impl RequestValidity {
 
     /// Ready if the request must end; does not register the task.
     pub(crate) fn poll_before(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
-        self.end.as_mut().map_or(Poll::Pending, |end| end.poll(cx))
+        let end = self.end.as_mut();
+        end.map_or(Poll::Pending, |end| end.as_mut().poll(cx))
     }
 
     /// Ready once the request must end; wakes the task then.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         if self.end.is_none() {
-            self.end = ValidityEnd::from_identity(&self.identity, REQUEST_GRACE);
+            self.end = end_of(&self.identity, REQUEST_GRACE);
         }
         self.poll_before(cx)
     }
@@ -109,8 +103,6 @@ pub(crate) fn request_ended(ended: Ended) -> RpcError {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-
     use fanlight_canonical::identity::Validity;
     use tokio::time::Instant;
 
@@ -129,8 +121,7 @@ mod tests {
     }
 
     async fn ended(identity: &Identity, grace: u64) -> Ended {
-        let mut end = ValidityEnd::from_identity(identity, Duration::from_secs(grace)).unwrap();
-        poll_fn(|cx| end.poll(cx)).await
+        end_of(identity, Duration::from_secs(grace)).unwrap().await
     }
 
     #[tokio::test(start_paused = true)]
@@ -160,7 +151,7 @@ mod tests {
     async fn client_without_credentials_has_no_end() {
         let anonymous = Arc::new(identity(Source::Anonymous, None));
         assert!(
-            ValidityEnd::from_identity(&anonymous, Duration::ZERO).is_none()
+            end_of(&anonymous, Duration::ZERO).is_none()
                 && RequestValidity::from_identity(&anonymous).is_none()
         );
     }

@@ -35,7 +35,7 @@ use crate::forwarding::ForwardedBody;
 use crate::ingress::{self, Origin, Reason};
 use crate::memory::ByteBudget;
 use crate::trace::Ending;
-use crate::validity::ValidityEnd;
+use crate::validity::{ValidityEnd, end_of};
 
 /// A larger header map is not reused for a connection's next request.
 const MAX_REUSED_HEADERS: usize = 32;
@@ -380,7 +380,7 @@ impl ReplyBody {
     /// sent or dropped.
     pub(crate) fn listen(&mut self, permit: StreamPermit, identity: &Identity) {
         self.permit = Some(permit);
-        self.validity = ValidityEnd::from_identity(identity, Duration::ZERO);
+        self.validity = end_of(identity, Duration::ZERO);
     }
 }
 
@@ -408,8 +408,10 @@ impl Body for ReplyBody {
             let Some(stream) = &mut this.stream else {
                 return Poll::Ready(None);
             };
-            if let Some(Poll::Ready(ended)) =
-                this.validity.as_mut().map(|validity| validity.poll(cx))
+            if let Some(Poll::Ready(ended)) = this
+                .validity
+                .as_mut()
+                .map(|validity| validity.as_mut().poll(cx))
             {
                 tracing::debug!(
                     ?ended,

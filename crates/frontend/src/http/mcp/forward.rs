@@ -4,7 +4,7 @@
 //! Forwarding happens once the subject is known, before any other decision. This replica checks the
 //! client's credentials; the other one decides what the client may do.
 
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, RpcError, code};
 use fanlight_telemetry::{Moment, Propagation};
+use futures_util::future::OptionFuture;
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -37,7 +38,7 @@ use super::take_over::NotKnown;
 use super::{Endpoint, Source, headers};
 use crate::ingress::{self, Kept, Origin};
 use crate::trace::Ending;
-use crate::validity::{REQUEST_GRACE, ValidityEnd, request_ended};
+use crate::validity::{REQUEST_GRACE, end_of, request_ended};
 
 /// The maximum number of replicas that a request follows its session to. A constant: take-overs
 /// during a request seldom happen twice.
@@ -231,13 +232,19 @@ impl Endpoint {
         if let Some(id) = super::session_id(&arrived.fields) {
             self.take_overs.settled(id).await;
         }
-        let identity = Arc::clone(&opened.request.client.identity);
-        let mut response = match self.ingress.identified_origin(
-            identity,
-            arrived.facts(),
-            &destination,
-            &head.headers,
-        ) {
+        let (identity, facts) = (&opened.request.client.identity, arrived.facts());
+        let origin = if identity.principal.is_anonymous() {
+            // This replica may authenticate clients although the other one does not.
+            let here = self
+                .ingress
+                .identify(facts, &destination, &head, &connection);
+            here.await
+        } else {
+            let identity = Arc::clone(identity);
+            self.ingress
+                .identified_origin(identity, facts, &destination, &head.headers)
+        };
+        let mut response = match origin {
             Ok(origin) => {
                 let reply = match at {
                     None => self.answer_elsewhere(&arrived, &origin, body).await,
@@ -344,14 +351,11 @@ async fn while_valid(
     answer: impl Future<Output = Result<Response<ForwardedBody>, ForwardError>>,
     identity: &Identity,
 ) -> Result<Response<ForwardedBody>, Failure> {
-    let mut validity = ValidityEnd::from_identity(identity, REQUEST_GRACE);
+    let ended = OptionFuture::from(end_of(identity, REQUEST_GRACE));
     tokio::select! {
         biased;
         answer = answer => answer.map_err(Failure::Replica),
-        ended = async { match &mut validity {
-            Some(end) => poll_fn(|cx| end.poll(cx)).await,
-            None => pending().await,
-        } } => Err(Failure::Credentials(request_ended(ended))),
+        Some(ended) = ended => Err(Failure::Credentials(request_ended(ended))),
     }
 }
 
@@ -434,21 +438,13 @@ fn cut_short(
     } else {
         REQUEST_GRACE
     };
-    let mut validity = ValidityEnd::from_identity(identity, grace);
+    let ended = OptionFuture::from(end_of(identity, grace));
+    let closed = OptionFuture::from(closing.map(CancellationToken::cancelled_owned));
     Box::pin(async move {
-        let closed = async {
-            match &closing {
-                Some(closing) => closing.cancelled().await,
-                None => pending().await,
-            }
-        };
-        let invalid = async {
-            match &mut validity {
-                Some(end) => drop(poll_fn(|cx| end.poll(cx)).await),
-                None => pending().await,
-            }
-            cancel.into_iter().for_each(|cancel| cancel());
-        };
-        tokio::select! { () = closed => {}, () = invalid => {} }
+        tokio::select! {
+            Some(()) = closed => {}
+            Some(_) = ended => cancel.into_iter().for_each(|cancel| cancel()),
+            else => pending().await,
+        }
     })
 }
