@@ -3,6 +3,7 @@
 //! Arguments that two readers could read differently are refused: duplicate members, and members
 //! whose spelling a lenient server takes for one that a policy reads.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use cedar_policy::RestrictedExpression;
@@ -79,14 +80,10 @@ impl LookedAt {
     ) -> Result<Typed, AmbiguousArguments> {
         let (mut values, mut types) = (Vec::new(), Vec::new());
         for member in object.members() {
-            let key = object.slice(member.key.clone());
-            let raw = key.as_text();
-            let inner = raw.get(1..raw.len().saturating_sub(1)).unwrap_or_default();
+            let key = member.key.start + 1..member.key.end.saturating_sub(1);
+            let inner = object.bytes().get(key).unwrap_or_default();
             let name = member.name(object).unwrap_or_default();
-            let like = self
-                .folded
-                .find(inner.as_bytes())
-                .and_then(|at| self.names.get(at));
+            let like = self.folded.find(inner).and_then(|at| self.names.get(at));
             if let Some(like) = like.filter(|like| ***like != *name) {
                 return Err(AmbiguousArguments::new(&format!(
                     "the argument {name:?} could be taken for {like:?}: leave it out, or write it exactly so"
@@ -126,7 +123,7 @@ impl LookedAt {
             Kind::Bool => Some((RestrictedExpression::new_bool(value.is_true()), plain(BOOL))),
             Kind::Number => {
                 let (number, name) = number(value.as_text())?;
-                Some((number, plain(name)))
+                Some((number, plain(&name)))
             }
             Kind::String => {
                 let text = value.as_str().unwrap_or_default().into_owned();
@@ -166,39 +163,36 @@ fn record(
 }
 
 /// The type of an element of a list.
-fn element_type(element: &Json) -> Result<&'static str, AmbiguousArguments> {
-    Ok(match element.kind() {
+fn element_type(element: &Json) -> Result<Cow<'static, str>, AmbiguousArguments> {
+    Ok(Cow::Borrowed(match element.kind() {
         Kind::Null => "null",
         Kind::Bool => BOOL,
-        Kind::Number => number(element.as_text())?.1,
+        Kind::Number => return number(element.as_text()).map(|(_, name)| name),
         Kind::String => TEXT,
         Kind::Array => "list",
         Kind::Object => "object",
-    })
+    }))
 }
 
 /// A number and its type. A whole number is a long, however it is written. A number with up to four
-/// places is a decimal. Any other number equals nothing, and no comparison accepts it.
-fn number(text: &str) -> Result<(RestrictedExpression, &'static str), AmbiguousArguments> {
-    if let Ok(whole) = text.parse::<i64>() {
-        return Ok((RestrictedExpression::new_long(whole), LONG));
-    }
-    // The limit of exact whole numbers for programs that have only floating point numbers.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
+/// places is a decimal. Any other number has a type of its own, so only the same text equals it.
+fn number(text: &str) -> Result<(RestrictedExpression, Cow<'static, str>), AmbiguousArguments> {
+    // From here on, programs with floating point numbers take several whole numbers for one.
+    const INEXACT: f64 = 9_007_199_254_740_992.0;
     let value = text.parse::<f64>().unwrap_or(f64::INFINITY);
-    if value.fract() == 0.0 && value.abs() < EXACT {
+    if value.fract() == 0.0 && value.abs() < INEXACT {
         #[expect(
             clippy::cast_possible_truncation,
             reason = "it is whole, and within what is exact"
         )]
-        return Ok((RestrictedExpression::new_long(value as i64), LONG));
+        return Ok((RestrictedExpression::new_long(value as i64), LONG.into()));
     }
     if value.abs() < 1e14
         && let Some((whole, places)) = format!("{value}").split_once('.')
         && places.len() <= 4
     {
         let decimal = RestrictedExpression::new_decimal(format!("{whole}.{places}"));
-        return Ok((decimal, DECIMAL));
+        return Ok((decimal, DECIMAL.into()));
     }
-    record(Vec::new()).map(|number| (number, "number"))
+    record(Vec::new()).map(|number| (number, text.to_owned().into()))
 }

@@ -100,8 +100,8 @@ impl Weighter<Arc<[u32]>, Arc<RuleSets>> for Weights {
     }
 }
 
-impl Weighter<DecisionKey, Decided> for Weights {
-    fn weight(&self, key: &DecisionKey, decided: &Decided) -> u64 {
+impl Weighter<DecisionKey, Said> for Weights {
+    fn weight(&self, key: &DecisionKey, decided: &Said) -> u64 {
         let policies = decided.policies.len() * size_of::<usize>();
         let notes: usize = decided
             .notes
@@ -131,7 +131,7 @@ struct Shared {
     /// The sets of rules, by the rules that may concern a client.
     sets: Cache<Arc<[u32]>, Arc<RuleSets>, Weights>,
     /// The decisions that depend on neither arguments nor requests.
-    decided: Cache<DecisionKey, Decided, Weights>,
+    decided: Cache<DecisionKey, Said, Weights>,
 }
 
 impl Shared {
@@ -505,15 +505,8 @@ impl Hints {
     }
 }
 
-/// A remembered result.
-#[derive(Clone, Debug)]
-struct Decided {
-    decision: Decision,
-    policies: Arc<[usize]>,
-    notes: Arc<[String]>,
-}
-
 /// The result of evaluating a set of rules.
+#[derive(Clone, Debug)]
 struct Said {
     decision: Decision,
     /// The rules that decided, in configuration order.
@@ -869,44 +862,34 @@ impl ClientRights {
             let forms = forms.into_iter().flatten();
             forms.map(|(name, form)| owned((name, text(&form))))
         };
-        let of_server = [
-            ("name", text(item.server)),
-            ("server", text(item.server)),
-            ("tags", tags.clone()),
-        ];
+        let attributes = |name: &str| {
+            let all = [
+                ("name", text(name)),
+                ("server", text(item.server)),
+                ("tags", tags.clone()),
+            ];
+            all.map(owned).into_iter().chain(forms())
+        };
+        let places = [endpoint.uid()].into();
         let server = Entity::new(
             server_uid.clone(),
-            of_server.map(owned).into_iter().chain(forms()).collect(),
-            [endpoint.uid()].into(),
-        )
-        .ok()?;
-        if item.kind == PolicyKind::Server {
-            let entities =
-                Entities::from_entities([client.entity.clone(), endpoint, server], None).ok()?;
-            return self
-                .request_about(action, client, server_uid, arguments)
-                .map(|request| (request, entities));
+            attributes(item.server).collect(),
+            places,
+        );
+        let mut entities = vec![client.entity.clone(), endpoint, server.ok()?];
+        let mut resource = server_uid.clone();
+        if item.kind != PolicyKind::Server {
+            resource = uid(item.kind.as_str(), &id(item))?;
+            let mut of_item: HashMap<_, _> = attributes(&item.name).collect();
+            for (name, hint) in Hints::NAMES.into_iter().zip(Hints::read(item).0) {
+                let hint = hint.map(RestrictedExpression::new_bool);
+                of_item.extend(hint.map(|hint| (name.to_owned(), hint)));
+            }
+            entities.push(Entity::new(resource.clone(), of_item, [server_uid].into()).ok()?);
         }
-        let item_uid = uid(item.kind.as_str(), &id(item))?;
-        let mut of_item: HashMap<_, _> = [
-            ("name", text(&item.name)),
-            ("server", text(item.server)),
-            ("tags", tags),
-        ]
-        .map(owned)
-        .into_iter()
-        .chain(forms())
-        .collect();
-        for (name, hint) in Hints::NAMES.into_iter().zip(Hints::read(item).0) {
-            of_item
-                .extend(hint.map(|hint| (name.to_owned(), RestrictedExpression::new_bool(hint))));
-        }
-        let resource = Entity::new(item_uid.clone(), of_item, [server_uid].into()).ok()?;
-        let entities =
-            Entities::from_entities([client.entity.clone(), endpoint, server, resource], None)
-                .ok()?;
-        self.request_about(action, client, item_uid, arguments)
-            .map(|request| (request, entities))
+        let entities = Entities::from_entities(entities, None).ok()?;
+        let request = self.request_about(action, client, resource, arguments)?;
+        Some((request, entities))
     }
 
     fn request_about(
@@ -962,17 +945,8 @@ impl ClientRights {
             name,
             hints,
         };
-        if let Some(Decided {
-            decision,
-            policies,
-            notes,
-        }) = self.shared.decided.get(&asked)
-        {
-            return Said {
-                decision,
-                policies: policies.to_vec(),
-                notes: notes.to_vec(),
-            };
+        if let Some(said) = self.shared.decided.get(&asked) {
+            return said;
         }
         let said = decide();
         let key = DecisionKey {
@@ -983,12 +957,7 @@ impl ClientRights {
             name: name.into(),
             hints,
         };
-        let decided = Decided {
-            decision: said.decision,
-            policies: said.policies.as_slice().into(),
-            notes: said.notes.as_slice().into(),
-        };
-        self.shared.decided.insert(key, decided);
+        self.shared.decided.insert(key, said.clone());
         said
     }
 }

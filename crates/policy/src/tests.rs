@@ -324,6 +324,7 @@ fn value_of_another_type_passes_no_comparison() {
         "true",
         r#"{"a":100}"#,
         "100.00001",
+        "9007199254740993",
         "1e40",
     ];
     const OF_BOOL: &[&str] = &[r#""true""#, "1", "0", "[true]", r#""on""#, r#"{"a":true}"#];
@@ -410,6 +411,8 @@ fn value_of_another_type_passes_no_comparison() {
             r#"{"x":true,"y":1}"#,
             r#"{"x":["a"],"y":"a"}"#,
             r#"{"x":1,"y":1.5}"#,
+            r#"{"x":9007199254740993,"y":9007199254740995}"#,
+            r#"{"x":[1e40],"y":[2e40]}"#,
             r#"{"x":{"a":1},"y":{"a":"1"}}"#,
         ] {
             let outcomes = both.each_ref().map(|one| call(&**one, "s/t", arguments));
