@@ -253,7 +253,7 @@ impl Lookup<'_> {
     /// Whether a list names or explains the URI, for whichever client.
     async fn is_listed(self, uri: &str) -> bool {
         let everything = self.view.without_filters();
-        self.claims(&everything, uri).await.owner(uri).is_some()
+        self.claims(&everything, uri).await.may_list(uri)
     }
 
     /// Whether the URI may belong to something that is withheld: an entry of this server is

@@ -15,7 +15,6 @@ use super::needs::Needs;
 use super::rewritten;
 use super::shown::Collision;
 use super::snapshot::{Entry, InvalidEntry, Part, Snapshot, UnreadableEntry};
-use super::uri_template::UriTemplate;
 use super::view;
 use crate::merge::Contribution;
 use crate::topology::{BackendId, Member, Topology};
@@ -288,19 +287,16 @@ impl Snapshot {
         }
         let (key, original, shows_app) = (Some(key), Some(original), renamed.shows_app);
         let rewriting = rewriting.map(Arc::clone);
-        self.insert(
-            kind,
-            Entry {
-                visible,
-                key,
-                original,
-                backend,
-                shows_app,
-                rewriting,
-                rewritten,
-                needs: None,
-            },
-        );
+        self.insert(Entry {
+            visible,
+            key,
+            original,
+            backend,
+            shows_app,
+            rewriting,
+            rewritten,
+            needs: None,
+        });
     }
 
     /// Finds the names and URIs of an entry that have to differ for clients. Fails if the entry
@@ -422,18 +418,12 @@ impl Snapshot {
         })
     }
 
-    fn insert(&mut self, kind: ListKind, entry: Entry) {
-        let position = self.entries.len();
+    fn insert(&mut self, entry: Entry) {
         if let Some(key) = entry.key.as_ref().and_then(|key| key.as_str()) {
-            if kind == ListKind::ResourceTemplates
-                && let Some(template) = UriTemplate::parse(&key)
-            {
-                self.templates.push((template, position));
-            }
             self.index
                 .entry(key.into_owned())
                 .or_default()
-                .push(position);
+                .push(self.entries.len());
         }
         self.entries.push(entry);
     }

@@ -1,5 +1,6 @@
 //! One snapshot of a merged list: the entries as clients see them, and the server of each.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -15,13 +16,15 @@ use tracing::warn;
 use super::ListKind;
 use super::memory::ReservedBytes;
 use super::shown::{Collision, Shown, ShownByRights};
-use super::uri_template::UriTemplate;
+use super::uri_template::matches;
 use crate::merge::{Contribution, Merged};
 use crate::search::{SearchIndex, ToolText, ToolWords};
 use crate::topology::{BackendId, Endpoints, Reader, ToolRewriting, View};
 
 /// The memory of an entry's index records, in bytes.
 const BESIDES: usize = 128;
+/// The steps in which the templates of one server are compared with a URI.
+const STEPS: usize = 1 << 23;
 /// How many collisions a log line names.
 const NAMED: usize = 5;
 
@@ -48,7 +51,6 @@ pub(crate) struct Snapshot {
     pub(super) named: HashMap<String, BackendId, RandomState>,
     /// The positions of tools by the server's own name, where it differs from the clients' name.
     pub(super) bare: HashMap<String, Vec<usize>, RandomState>,
-    pub(super) templates: Vec<(UriTemplate, usize)>,
     /// The entries that are withheld, by server and the server's own name.
     pub(super) withheld: Vec<(BackendId, Box<str>)>,
     /// The entries that are left out because programs could read them differently.
@@ -241,22 +243,36 @@ impl Snapshot {
     /// Whether a template of this server can have produced `uri`, which is the server's own name
     /// for a resource.
     pub(crate) fn explains(&self, uri: &str, backend: BackendId) -> bool {
-        let is_of = |at: usize| {
-            self.entries
-                .get(at)
-                .is_some_and(|entry| entry.backend == backend)
-        };
-        self.templates
-            .iter()
-            .any(|(template, at)| is_of(*at) && template.matches(uri))
+        let mut parts = self.parts.iter().filter(|part| part.backend == backend);
+        parts.any(|part| self.find_among(part, uri, &Cell::new(STEPS)).is_some())
     }
 
-    /// The first entry whose template can have produced `uri`.
-    pub(crate) fn find_template(&self, uri: &str) -> Option<&Entry> {
-        self.templates
-            .iter()
-            .find(|(template, _)| template.matches(uri))
-            .and_then(|(_, position)| self.entries.get(*position))
+    /// The first entry whose template can have produced `uri`. Afterwards `left` has the steps for
+    /// further URIs: none if a server has too many templates to compare.
+    pub(crate) fn find_template(&self, uri: &str, left: &Cell<usize>) -> Option<&Entry> {
+        let mut parts = self.parts.iter().take_while(|_| left.get() > 0);
+        let mut used = 0;
+        let found = parts.find_map(|part| {
+            let steps = Cell::new(STEPS);
+            let found = self.find_among(part, uri, &steps);
+            used += if steps.get() > 0 {
+                STEPS - steps.get()
+            } else {
+                left.get()
+            };
+            found
+        });
+        left.set(left.get().saturating_sub(used));
+        found
+    }
+
+    fn find_among(&self, part: &Part, uri: &str, steps: &Cell<usize>) -> Option<&Entry> {
+        let entries = self.entries.get(part.entries.clone())?.iter();
+        let mut compared = entries.take_while(|_| steps.get() > 0);
+        compared.find(|entry| {
+            let template = entry.key.as_ref().and_then(Json::as_str);
+            template.is_some_and(|template| matches(&template, uri, steps))
+        })
     }
 
     /// The contribution of each server, in configuration order.

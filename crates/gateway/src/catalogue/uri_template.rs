@@ -2,103 +2,62 @@
 //!
 //! This is for routing only: a variable matches any text that its operator could have produced. The
 //! literal text at both ends is compared first, which rules out most templates. The rest takes URI
-//! length × number of variables, and the length of URIs is limited.
+//! length × number of variables, so the caller limits the steps. A template is read each time: its
+//! parts would take many times the memory of its text.
 
-/// A parsed template.
-#[derive(Clone, Debug)]
-pub struct UriTemplate(Vec<Part>);
+use std::cell::Cell;
 
-#[derive(Clone, Debug)]
-enum Part {
-    /// Literal text.
-    Literal(String),
-    /// `{var}`, `{.var}`, `{;var}`: any text within one path segment.
-    Segment,
-    /// `{+var}`, `{#var}`, `{/var}`, `{?var}`, `{&var}`: any text, or none at all.
-    Anything,
+/// The steps for reading a template.
+const READING: usize = 64;
+
+/// Whether `uri` can be an expansion of `template`. `false` if the braces of the template do not pair
+/// up, if it has no variable, or if `steps` runs out.
+pub fn matches(template: &str, uri: &str, steps: &Cell<usize>) -> bool {
+    expands(template, uri, steps) == Some(true)
 }
 
-impl UriTemplate {
-    /// Parses `template`. Returns `None` if its braces do not pair up or it has no variable.
-    pub fn parse(template: &str) -> Option<Self> {
-        let mut parts = Vec::new();
-        let mut rest = template;
-        while let Some((literal, after)) = rest.split_once('{') {
-            let (expression, tail) = after.split_once('}')?;
-            if !literal.is_empty() {
-                parts.push(Part::Literal(literal.to_owned()));
-            }
-            parts.push(match expression.as_bytes().first()? {
-                b'+' | b'#' | b'/' | b'?' | b'&' => Part::Anything,
-                _ => Part::Segment,
+fn expands(template: &str, uri: &str, steps: &Cell<usize>) -> Option<bool> {
+    spend(steps, READING + template.len() / READING)?;
+    let (prefix, rest) = template.split_once('{')?;
+    let (mut rest, suffix) = rest.rsplit_once('}')?;
+    let text = uri.strip_prefix(prefix)?.strip_suffix(suffix)?.as_bytes();
+    // `reached[i]`: the parts so far can have produced the first `i` bytes.
+    let mut reached = vec![false; text.len() + 1];
+    *reached.first_mut()? = true;
+    loop {
+        let (expression, after) = rest.split_once('}').unwrap_or((rest, "{"));
+        let (literal, next) = after.split_once('{')?;
+        spend(steps, 2 * reached.len() + rest.len() - next.len())?;
+        // These stand for any text or none, others for some text within one path segment.
+        let is_any = b"+#/?&".contains(expression.as_bytes().first()?);
+        let mut is_inside = false;
+        for (at, slot) in reached.iter_mut().enumerate() {
+            let here = *slot;
+            *slot = match is_any {
+                true => is_inside || here,
+                false => is_inside && text.get(at - 1) != Some(&b'/'),
+            };
+            is_inside = *slot || here;
+        }
+        for end in (0..reached.len()).rev() {
+            let start = end.checked_sub(literal.len());
+            let is_hit = start.is_some_and(|start| {
+                reached.get(start) == Some(&true)
+                    && text.get(start..end) == Some(literal.as_bytes())
             });
-            rest = tail;
+            *reached.get_mut(end)? = is_hit;
         }
-        if parts.is_empty() || rest.contains('}') {
-            return None;
+        if next.is_empty() {
+            return reached.last().copied();
         }
-        if !rest.is_empty() {
-            parts.push(Part::Literal(rest.to_owned()));
-        }
-        Some(Self(parts))
-    }
-
-    /// Whether `uri` can be an expansion of the template.
-    pub fn matches(&self, uri: &str) -> bool {
-        let mut text = uri.as_bytes();
-        let mut parts = self.0.as_slice();
-        if let [Part::Literal(prefix), rest @ ..] = parts {
-            let Some(after) = text.strip_prefix(prefix.as_bytes()) else {
-                return false;
-            };
-            (text, parts) = (after, rest);
-        }
-        if let [rest @ .., Part::Literal(suffix)] = parts {
-            let Some(before) = text.strip_suffix(suffix.as_bytes()) else {
-                return false;
-            };
-            (text, parts) = (before, rest);
-        }
-        // `reached[i]`: the parts so far can have produced the first `i` bytes.
-        let mut reached = vec![false; text.len() + 1];
-        if let Some(first) = reached.first_mut() {
-            *first = true;
-        }
-        for part in parts {
-            reached = part.advance(text, &reached);
-        }
-        reached.last() == Some(&true)
+        rest = next;
     }
 }
 
-impl Part {
-    fn advance(&self, text: &[u8], reached: &[bool]) -> Vec<bool> {
-        let mut next = vec![false; reached.len()];
-        let mut running = false;
-        for at in 0..reached.len() {
-            let here = reached.get(at) == Some(&true);
-            let (target, hit) = match self {
-                Self::Literal(literal) => {
-                    let ends = at + literal.len();
-                    (ends, here && text.get(at..ends) == Some(literal.as_bytes()))
-                }
-                Self::Anything => {
-                    running |= here;
-                    (at, running)
-                }
-                Self::Segment => {
-                    // At least one character, and no slash.
-                    let hit = running && at > 0 && text.get(at - 1) != Some(&b'/');
-                    running = hit || here;
-                    (at, hit)
-                }
-            };
-            if hit && let Some(slot) = next.get_mut(target) {
-                *slot = true;
-            }
-        }
-        next
-    }
+/// Counts so many steps; `None` if no more are left.
+fn spend(steps: &Cell<usize>, count: usize) -> Option<()> {
+    steps.set(steps.get().saturating_sub(count));
+    (steps.get() > 0).then_some(())
 }
 
 #[cfg(test)]
@@ -106,7 +65,7 @@ mod tests {
     use super::*;
 
     fn matches(template: &str, uri: &str) -> bool {
-        UriTemplate::parse(template).is_some_and(|template| template.matches(uri))
+        super::matches(template, uri, &Cell::new(10_000))
     }
 
     #[test]
@@ -130,7 +89,15 @@ mod tests {
         assert!(matches("a/{x}/a", "a/b/a"));
         assert!(!matches("aa{+x}aa", "aaa"), "the ends do not overlap");
         assert!(matches("aa{+x}aa", "aaaa"));
-        assert!(UriTemplate::parse("no variables").is_none());
-        assert!(UriTemplate::parse("broken{").is_none());
+        assert!(!matches("no variables", "no variables"));
+        assert!(!matches("broken{", "broken"));
+    }
+
+    #[test]
+    fn comparison_ends_with_its_steps() {
+        let steps = Cell::new(1_000_000);
+        let (template, uri) = ("{+a}{b}".repeat(200_000), "1".repeat(60_000));
+        assert!(!super::matches(&template, &uri, &steps));
+        assert_eq!(steps.get(), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! Decides which server owns a URI that several servers claim.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use fanlight_canonical::Parent;
@@ -15,7 +16,12 @@ pub(crate) struct Claims<'a> {
     view: &'a View,
     lists: [Option<Arc<Snapshot>>; 3],
     templates: Option<Arc<Snapshot>>,
+    /// The steps left for comparing URIs with templates.
+    steps: Cell<usize>,
 }
+
+/// The steps in which the URIs of one message are compared with templates.
+const STEPS: usize = 1 << 26;
 
 /// The lists whose entries name URIs. Tools name the URIs of their apps, which servers need not
 /// list (MCP Apps 2026-01-26, Resource Discovery), and skills name the URIs of their files.
@@ -30,6 +36,7 @@ impl<'a> Claims<'a> {
             view,
             lists: NAMING.map(newest),
             templates: newest(ListKind::ResourceTemplates),
+            steps: Cell::new(STEPS),
         }
     }
 
@@ -65,7 +72,13 @@ impl<'a> Claims<'a> {
             view,
             lists: [resources, skills, tools],
             templates,
+            steps: Cell::new(STEPS),
         }
+    }
+
+    /// Whether a list has `uri`, or may have it: a server has too many templates to compare.
+    pub(crate) fn may_list(&self, uri: &str) -> bool {
+        self.owner(uri).is_some() || self.steps.get() == 0
     }
 
     /// The server that owns `uri`.
@@ -82,7 +95,7 @@ impl<'a> Claims<'a> {
             let templates = self.templates.as_ref()?;
             templates
                 .find(uri)
-                .or_else(|| templates.find_template(uri))
+                .or_else(|| templates.find_template(uri, &self.steps))
                 .map(|entry| entry.backend)
         };
         named
