@@ -1,18 +1,22 @@
 //! Checks arguments against a tool's schema, for calls through `call_tool`.
 //!
 //! Only keywords that mean the same in every draft are checked. A rule that cannot be read is not
-//! checked, so arguments that fit are never refused.
+//! checked, so arguments that fit are never refused. Nor is the rest checked after [`STEPS`].
 
 use fanlight_protocol::json::{Json, Kind, pointer_step};
+
+/// The bytes that may be compared, since a schema can be read for each of many values.
+const STEPS: usize = 1 << 25;
 
 /// The first place where `value` does not fit `schema`, as a JSON Pointer, and the form that the
 /// schema expects there.
 pub(crate) fn find_misfit(schema: &Json, value: &Json) -> Option<(String, String)> {
     let is_readable = schema.read_strictly().is_ok() && value.read_strictly().is_ok();
-    is_readable.then(|| misfit(schema, value))?
+    is_readable.then(|| misfit(schema, value, &mut { STEPS }))?
 }
 
-fn misfit(schema: &Json, value: &Json) -> Option<(String, String)> {
+fn misfit(schema: &Json, value: &Json, steps: &mut usize) -> Option<(String, String)> {
+    spend(steps, schema, 1)?;
     // In older drafts nothing beside a reference counts.
     if schema.get("$ref").is_some() {
         return None;
@@ -24,10 +28,11 @@ fn misfit(schema: &Json, value: &Json) -> Option<(String, String)> {
         let types = types.as_text().replace('"', "");
         return here(format!("must be of type {types}"));
     }
-    if let Some(allowed) = schema.get("enum").filter(|it| it.kind() == Kind::Array)
-        && !allowed.items().any(|one| is_same(&one, value))
-    {
-        return here(format!("must be one of {}", allowed.as_text()));
+    if let Some(allowed) = schema.get("enum").filter(|it| it.kind() == Kind::Array) {
+        spend(steps, value, allowed.elements().count())?;
+        if !allowed.items().any(|one| is_same(&one, value)) {
+            return here(format!("must be one of {}", allowed.as_text()));
+        }
     }
     if let Some(only) = schema.get("const")
         && !is_same(&only, value)
@@ -35,13 +40,13 @@ fn misfit(schema: &Json, value: &Json) -> Option<(String, String)> {
         return here(format!("must be {}", only.as_text()));
     }
     match value.kind() {
-        Kind::Object => in_object(schema, value),
+        Kind::Object => in_object(schema, value, steps),
         Kind::Array => {
             let rule = schema.get("items").filter(Json::is_object)?;
             let is_plain = schema.get("prefixItems").is_none();
             let mut items = value.items().enumerate().filter(|_| is_plain);
             items.find_map(|(at, item)| {
-                let (pointer, expected) = misfit(&rule, &item)?;
+                let (pointer, expected) = misfit(&rule, &item, steps)?;
                 Some((format!("/{at}{pointer}"), expected))
             })
         }
@@ -49,8 +54,9 @@ fn misfit(schema: &Json, value: &Json) -> Option<(String, String)> {
     }
 }
 
-fn in_object(schema: &Json, value: &Json) -> Option<(String, String)> {
+fn in_object(schema: &Json, value: &Json, steps: &mut usize) -> Option<(String, String)> {
     if let Some(required) = schema.get("required").filter(|it| it.kind() == Kind::Array) {
+        spend(steps, value, required.elements().count())?;
         let mut names = required.items().filter_map(|name| name.to_str());
         if let Some(name) = names.find(|name| value.peek(name).is_none()) {
             return Some((pointer_step(&name), "is required".to_owned()));
@@ -62,15 +68,22 @@ fn in_object(schema: &Json, value: &Json) -> Option<(String, String)> {
             .get("additionalProperties")
             .is_some_and(|more| more.as_text() == "false");
     value.members().find_map(|member| {
+        spend(steps, schema, 1)?;
         let name = member.name(value)?;
         match properties.as_ref().and_then(|all| all.get(&name)) {
             Some(rule) => {
-                let (pointer, expected) = misfit(&rule, &value.slice(member.value))?;
+                let (pointer, expected) = misfit(&rule, &value.slice(member.value), steps)?;
                 Some((pointer_step(&name) + &pointer, expected))
             }
             None => is_closed.then(|| (pointer_step(&name), "is not expected".to_owned())),
         }
     })
+}
+
+/// Counts the reading of `text` so many times; `None` if that is too much.
+fn spend(steps: &mut usize, text: &Json, times: usize) -> Option<()> {
+    *steps = steps.saturating_sub(text.bytes().len().saturating_mul(times));
+    (*steps > 0).then_some(())
 }
 
 /// Whether a value has one of the types in a schema.
@@ -99,10 +112,9 @@ fn has_type(schema: &Json, types: &Json, value: &Json) -> bool {
 
 /// Whether two values are equal, or may be: numbers can be written in several ways.
 fn is_same(one: &Json, other: &Json) -> bool {
-    let canonical = |value: &Json| value.canonical().map(|it| it.as_text().to_owned());
     let has_number = one.as_text().bytes().any(|byte| byte.is_ascii_digit());
     (has_number && one.kind() == other.kind() && one.kind() != Kind::String)
-        || canonical(one).ok() == canonical(other).ok()
+        || one.canonical().ok() == other.canonical().ok()
 }
 
 #[cfg(test)]
@@ -144,6 +156,15 @@ mod tests {
         ] {
             assert_eq!(check(SCHEMA, value).as_deref(), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn many_values_are_not_compared_with_a_long_rule_each() {
+        let parsed = |text: String| Json::parse(text.into(), 64).unwrap();
+        let rule = format!(r#"{{"items":{{"enum":[1],"x":"{}"}}}}"#, "x".repeat(10_000));
+        let (values, mut steps) = (format!("[{}1]", "1,".repeat(1_000_000)), STEPS);
+        assert_eq!(misfit(&parsed(rule), &parsed(values), &mut steps), None);
+        assert_eq!(steps, 0);
     }
 
     #[test]

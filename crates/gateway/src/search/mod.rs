@@ -256,7 +256,8 @@ impl SearchIndex {
     fn variants(&self, scope: &SearchScope, stem: &str) -> Vec<(&Term, f32)> {
         let own = self.term(scope, stem);
         let mut all: Vec<_> = own.map(|term| (term, 1.0)).into_iter().collect();
-        let is_word = stem.len() > 3 && stem.is_ascii();
+        // Comparing words takes the square of their length.
+        let is_word = (4..64).contains(&stem.len()) && stem.is_ascii();
         if is_word {
             let longer = self.beginning(stem).filter(|term| *term.stem != *stem);
             let longer = longer.filter(|term| self.is_in(scope, term));
