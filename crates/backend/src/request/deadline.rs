@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::concurrency::{CallPermit, Reacquiring};
 use tokio::sync::Notify;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep};
 
 /// The progress of one call.
@@ -106,7 +107,9 @@ impl PausableDeadline {
                     biased;
                     outcome = future.as_mut() => return Ok(outcome),
                     () = self.changed.notified() => {}
-                    () = timer.as_mut() => {
+                    // A server that always sends something uses up the task's budget, without which a
+                    // timer is never ready.
+                    () = unconstrained(timer.as_mut()) => {
                         self.expired_in_pause.store(remaining.is_some(), Ordering::Relaxed);
                         self.expired.store(true, Ordering::Relaxed);
                         let is_end = timer.deadline() == end && limits.total > limits.active;
@@ -275,6 +278,21 @@ mod tests {
                 began.elapsed()
             );
         }
+    }
+
+    #[tokio::test]
+    async fn future_that_always_continues_is_limited() {
+        let active = Duration::from_millis(1);
+        let limits = CallLimits { active, ..LIMITS };
+        let mut busy = pin!(async {
+            loop {
+                tokio::task::consume_budget().await;
+            }
+        });
+        let deadline = PausableDeadline::default();
+        let limited = deadline.limit(limits, busy.as_mut());
+        let outcome: Result<Result<(), _>, _> = tokio::time::timeout(LIMIT, limited).await;
+        assert_eq!(outcome, Ok(Err(Expired(active))));
     }
 
     #[tokio::test]
