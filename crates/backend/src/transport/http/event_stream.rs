@@ -9,6 +9,7 @@ use fanlight_protocol::sse::{self, Event, EventDecoder};
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::recording::{Captured, Framing};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use tokio::task::consume_budget;
 
 use super::HttpTransport;
 use super::client::{HttpError, HttpResponse};
@@ -115,6 +116,8 @@ impl EventStream {
     /// Waits for more data; returns whether there was any. Call it once there are no further
     /// events. Cancel safe.
     pub(super) async fn read_more(&mut self) -> Result<bool, HttpError> {
+        // One read of the socket may bring many chunks, and a busy server always another read.
+        consume_budget().await;
         let Some(chunk) = self.http.chunk().await? else {
             return Ok(false);
         };
