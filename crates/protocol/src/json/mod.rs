@@ -232,7 +232,7 @@ impl Json {
         }
     }
 
-    /// Whether this is a number without fraction and exponent.
+    /// Whether this is a number without exponent, whose fraction is zero if it has one.
     pub fn is_integer(&self) -> bool {
         self.value().is_integer()
     }
@@ -492,9 +492,11 @@ impl<'a> Value<'a> {
         string::is(self.0, text)
     }
 
-    /// Whether this is a number without fraction and exponent.
+    /// Whether this is a number without exponent, whose fraction is zero if it has one.
     pub fn is_integer(self) -> bool {
-        self.kind() == Kind::Number && !self.0.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'))
+        let is_whole = |byte: &&u8| matches!(byte, b'-' | b'0'..=b'9');
+        let mut rest = self.0.iter().skip_while(is_whole);
+        self.kind() == Kind::Number && rest.all(|byte| matches!(byte, b'.' | b'0'))
     }
 }
 

@@ -44,7 +44,19 @@ fn invalid_message_keeps_its_id_where_it_can_be_read() {
         id_of(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#),
         None
     );
-    assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#), None);
+    for (id, is_valid) in [
+        ("1.0", true),
+        ("-0", true),
+        ("-7.00", true),
+        ("1.5", false),
+        ("1e0", false),
+        ("1.0E1", false),
+    ] {
+        let parsed = parse(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#));
+        let answered =
+            matches!(&parsed, Ok(Message::Request(request)) if request.id.as_text() == id);
+        assert_eq!(answered, is_valid, "{id}");
+    }
     assert_eq!(
         id_of(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}"#).as_deref(),
         Some("1")
