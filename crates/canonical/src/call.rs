@@ -31,6 +31,13 @@ impl Call {
     pub fn param(&self, key: &str) -> Option<Json> {
         self.params.as_ref()?.get(key)
     }
+
+    /// The cursor of a request for a list. An empty one means the first page, as for servers of
+    /// official libraries; Fanlight makes none.
+    pub fn cursor(&self) -> Option<Json> {
+        self.param("cursor")
+            .filter(|cursor| !cursor.is_null() && cursor.as_text() != "\"\"")
+    }
 }
 
 /// The properties of a call's client that the edges need.

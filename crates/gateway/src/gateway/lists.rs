@@ -34,7 +34,6 @@ impl Gateway {
         let catalogue = self.lists.catalogue(kind, view);
         let (trace, holder) = (&call.context.trace, call.context.caller.holder());
         let lean = view.lean_rules().filter(|_| kind == ListKind::Tools);
-        let cursor = call.param("cursor").filter(|cursor| !cursor.is_null());
         let (
             Served {
                 list,
@@ -42,7 +41,7 @@ impl Gateway {
                 is_cached,
             },
             start,
-        ) = match cursor {
+        ) = match call.cursor() {
             None => {
                 let mut served = catalogue.current(view, trace).await;
                 served.list = served.list.leaner(lean);

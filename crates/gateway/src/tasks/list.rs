@@ -38,7 +38,6 @@ impl Tasks {
         seal: &CursorSeal,
     ) -> Result<Response, RpcError> {
         let holder = call.context.caller.holder();
-        let cursor = call.param(CURSOR).filter(|cursor| !cursor.is_null());
         let mut page = Page {
             tasks: self,
             view,
@@ -50,7 +49,7 @@ impl Tasks {
             any: false,
         };
         let mut backends: Vec<_> = view.backends().collect();
-        if let Some(cursor) = cursor {
+        if let Some(cursor) = call.cursor() {
             let position = cursor
                 .as_str()
                 .and_then(|text| seal.open_tasks(&text, holder))

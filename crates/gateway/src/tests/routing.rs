@@ -164,6 +164,8 @@ async fn pages_of_backends_are_read_to_the_end_and_divided_again() {
         }
     }
     assert_eq!(names, [r#""a__1" "a__2""#, r#""a__3" "b__4""#]);
+    let first = scene.ask("tools/list", Some(r#"{"cursor":""}"#)).await;
+    assert!(first.contains("a__1"), "{first}");
     let foreign = scene.ask("prompts/list", params.as_deref()).await;
     assert_eq!(error_of(&foreign).0, -32602, "{foreign}");
     assert_eq!(
