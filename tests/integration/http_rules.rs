@@ -247,6 +247,12 @@ async fn session_ends_with_delete_and_unknown_ids_are_404() {
     let session = LegacySession::open(gateway.mcp).await;
     assert_eq!(session.post(&list).await.status, 200);
     let id = session.session.clone().unwrap();
+    for (unfit, status) in [(MODERN, 405), ("1900-01-01", 400)] {
+        let headers = [("MCP-Protocol-Version", unfit), ("Mcp-Session-Id", &id)];
+        let mut connection = Connection::open(gateway.mcp).await;
+        connection.request("DELETE", "/mcp", &headers, b"").await;
+        assert_eq!(connection.response().await.status, status, "{unfit}");
+    }
     let mut connection = Connection::open(gateway.mcp).await;
     connection
         .request("DELETE", "/mcp", &[version, ("Mcp-Session-Id", &id)], b"")

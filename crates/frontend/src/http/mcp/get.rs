@@ -8,10 +8,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::arrived::{Arrived, stream_permit};
 use super::super::events::stream::EventStream;
+use super::super::fields::Fields;
 use super::super::negotiate;
 use super::super::reply::{self, Refusal, Reply};
 use super::{Endpoint, NamedSession, headers};
-use crate::eras::params::Meta;
 use crate::eras::{self, modern};
 use crate::ingress::Origin;
 use crate::streams::{ActiveSession, EventId, StreamReader};
@@ -29,16 +29,6 @@ impl Endpoint {
         named: NamedSession,
     ) -> Reply {
         let (fields, shutdown) = (&arrived.fields, arrived.active.shutdown());
-        let version = headers::protocol_version(fields);
-        if let Some(unknown) = version.filter(|version| eras::revision(version).is_none()) {
-            return Err(Refusal::new(
-                StatusCode::BAD_REQUEST,
-                modern::unsupported_revision(unknown),
-            ));
-        }
-        if modern::is_modern(&Meta::default(), version) {
-            return Err(Refusal::method(MODERN_METHODS));
-        }
         negotiate::check_get(fields)?;
         let session = super::require_session(named)?;
         // Earlier revisions do not have this header.
@@ -97,6 +87,21 @@ impl Endpoint {
         let reader = StreamReader::notifications(session.clone(), &self.policy).end_on(shutdown);
         drop(session.begin_listening());
         Ok(reader)
+    }
+}
+
+/// Checks that a request other than a POST is of a revision with sessions.
+pub(super) fn check_revision(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
+    let Some(version) = headers::protocol_version(fields) else {
+        return Ok(());
+    };
+    match eras::revision(version) {
+        Some(revision) if revision.has_sessions => Ok(()),
+        Some(_) => Err(Refusal::method(MODERN_METHODS)),
+        None => Err(Refusal::new(
+            StatusCode::BAD_REQUEST,
+            modern::unsupported_revision(version),
+        )),
     }
 }
 

@@ -387,6 +387,7 @@ impl Endpoint {
 
     /// Answers a request that is not a POST.
     async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
+        get::check_revision(&arrived.fields)?;
         let session = self.named_session(arrived, &origin.holder).await;
         if let Some(reply) = misdirected(arrived, &session) {
             return reply;
