@@ -41,7 +41,7 @@ pub(crate) async fn local_answer(
     Some(match registry.subscribe(session, &uri, params).await {
         Some(Verdict::Accepted) => Response::from_result(&Json::empty_object()),
         Some(Verdict::Refused(Some(answer))) => answer,
-        Some(Verdict::Refused(None) | Verdict::Pending) => refused(
+        Some(_) => refused(
             code::INVALID_PARAMS,
             "the server does not send updates of this resource",
         ),

@@ -41,6 +41,8 @@ pub(crate) struct SharedSubscription<'a> {
     /// The earliest time of the next attempt.
     retry_at: Option<Instant>,
     backoff: Backoff,
+    /// The time since which no subscription has been acknowledged.
+    failing_since: Option<Instant>,
     /// The generation whose demand the server refused.
     refused: Option<u64>,
     /// The generation in which the server refused the previously accepted filter, too, or accepted
@@ -91,6 +93,7 @@ impl<'a> SharedSubscription<'a> {
             excess_since: None,
             retry_at: None,
             backoff: Backoff::new(connection.retry_delays()),
+            failing_since: None,
             refused: None,
             given_up: None,
             unsupported: false,
@@ -128,6 +131,8 @@ impl<'a> SharedSubscription<'a> {
     fn reconcile(&mut self) {
         if self.registry.generation() != self.generation {
             (self.generation, self.demand) = self.registry.demand();
+            // A new listener does not wait for the pause to end.
+            self.retry_at = None;
         } else if !self.is_stale {
             return;
         }
@@ -137,19 +142,14 @@ impl<'a> SharedSubscription<'a> {
         if wanted.is_empty() || self.unsupported {
             self.excess_since = None;
             self.subscriptions.clear();
-            return self
-                .registry
-                .acknowledge(self.generation, &self.demand, &Filter::default());
+            return self.answer(None);
         }
         let given_up = self.given_up == Some(self.generation);
         let current = self
             .current()
             .filter(|(asked, _)| given_up || asked.covers(&wanted));
         if given_up || current.is_some() {
-            let none = Filter::default();
-            let honoured = current.map_or(&none, |(_, honoured)| honoured);
-            self.registry
-                .acknowledge(self.generation, &self.demand, honoured);
+            self.answer(current);
             if given_up || current.is_some_and(|(asked, _)| *asked == wanted) {
                 self.excess_since = None;
                 return self.subscriptions.retain(|held| !held.is_pending());
@@ -178,6 +178,14 @@ impl<'a> SharedSubscription<'a> {
     fn current(&self) -> Option<(&Filter, &Filter)> {
         let first = self.subscriptions.first()?;
         Some((first.filter(), first.honoured.as_ref()?))
+    }
+
+    /// Answers the demand with the filter that a subscription has got accepted.
+    fn answer(&self, current: Option<(&Filter, &Filter)>) {
+        let none = Filter::default();
+        let honoured = current.map_or(&none, |(_, honoured)| honoured);
+        self.registry
+            .acknowledge(self.generation, &self.demand, honoured);
     }
 
     /// The filter to subscribe with. If the server refuses the whole demand because of one resource
@@ -216,7 +224,7 @@ impl<'a> SharedSubscription<'a> {
                 backend = &*self.registry.backend,
                 "subscription not acknowledged in time"
             );
-            self.back_off();
+            self.fail(true);
         }
     }
 
@@ -266,6 +274,7 @@ impl<'a> SharedSubscription<'a> {
         }
         (self.is_stale, self.excess_since) = (true, None);
         self.backoff.reset();
+        self.failing_since = None;
         if std::mem::take(&mut self.missed) {
             self.registry.announce(&Origin::Base, lists);
         }
@@ -293,8 +302,21 @@ impl<'a> SharedSubscription<'a> {
                 }
                 self.refused = Some(generation);
             }
-            End::Broken => self.back_off(),
+            End::Answered => self.fail(true),
+            End::Broken => self.fail(false),
         }
+    }
+
+    /// Retries later. Unless another subscription is pending, clients wait no longer for the answer
+    /// if the failure `is_final`, or if the server has failed for too long.
+    fn fail(&mut self, is_final: bool) {
+        let since = self.failing_since.get_or_insert_with(Instant::now);
+        if (is_final || since.elapsed() >= self.patience)
+            && !self.subscriptions.iter().any(Held::is_pending)
+        {
+            self.registry.leave_unanswered(self.generation);
+        }
+        self.back_off();
     }
 
     fn back_off(&mut self) {

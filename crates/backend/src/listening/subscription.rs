@@ -44,6 +44,8 @@ pub(super) enum End {
     Unsupported,
     /// The server refuses this filter.
     Refused { message: String },
+    /// The server has ended it by a response.
+    Answered,
     /// The stream or the connection broke, or the server failed.
     Broken,
 }
@@ -110,7 +112,7 @@ impl End {
                         message: message.unwrap_or_default(),
                     }
                 }
-                _ => Self::Broken,
+                _ => Self::Answered,
             },
             Ok(Reply::Rejected {
                 status: 400 | 404 | 405 | 501,

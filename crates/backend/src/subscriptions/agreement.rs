@@ -16,6 +16,8 @@ use super::state::{Entry, Verdict};
 pub(super) struct Agreement {
     /// The generation of the demand that the server answered.
     generation: u64,
+    /// The generation up to which nobody should wait for an answer.
+    unanswered: u64,
     lists: Lists,
     /// The members of the filter that Fanlight does not know.
     unknown: Option<Json>,
@@ -71,7 +73,8 @@ impl SubscriptionRegistry {
                 let entry = state.uris.get(uri);
                 entry.is_some_and(|entry| matches!(entry.verdict, Verdict::Pending))
             };
-            agreement.generation >= generation && !uris.iter().any(is_pending)
+            agreement.unanswered >= generation
+                || agreement.generation >= generation && !uris.iter().any(is_pending)
         };
         // The sender lives as long as `self`.
         agreement
@@ -165,9 +168,17 @@ impl SubscriptionRegistry {
         let lists = if has_stream { lists } else { Lists::default() };
         self.agreement.send_replace(Agreement {
             generation,
+            unanswered: 0,
             lists,
             unknown: None,
         });
+    }
+
+    /// Records that nobody should wait any longer for a modern server's answer to the demand up to
+    /// `generation`.
+    pub(crate) fn leave_unanswered(&self, generation: u64) {
+        self.agreement
+            .send_modify(|agreement| agreement.unanswered = generation);
     }
 
     /// Records that a modern server accepts `honoured` of `asked`, which answers the demand up to
@@ -176,6 +187,7 @@ impl SubscriptionRegistry {
         self.acknowledge_part(asked, honoured);
         self.agreement.send_replace(Agreement {
             generation,
+            unanswered: 0,
             lists: honoured.lists,
             unknown: honoured.unknown.clone(),
         });

@@ -1,6 +1,7 @@
 //! Listening at a modern HTTP server: one subscription for all.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_backend::Backend;
 use fanlight_canonical::Interest;
@@ -364,6 +365,24 @@ async fn sessions_subscribe_by_requests_and_receive_their_updates() {
     assert!(second.is_empty() && first.is_empty());
     backend.stop().await;
     assert!(second.recv().await.is_none());
+}
+
+#[tokio::test]
+async fn session_does_not_wait_for_a_subscription_that_ends_unacknowledged() {
+    let mut server = Server::start(|seen| match seen.method().as_str() {
+        "subscriptions/listen" => seen.result(r#"{"resultType":"complete"}"#),
+        _ => modern(seen).unwrap_or_else(|| seen.result("{}")),
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    for _ in 0..8 {
+        let call = call("resources/subscribe", r#"{"uri":"a:1"}"#);
+        let asked = send(&backend, listening(call, of_session(1, "{}")).0);
+        let answer = tokio::time::timeout(Duration::from_secs(8), asked).await;
+        let refused = answer.expect("not answered").unwrap();
+        assert!(refused.contains("-32602"), "{refused}");
+    }
+    assert!(server.count("subscriptions/listen") > 0);
 }
 
 #[tokio::test]

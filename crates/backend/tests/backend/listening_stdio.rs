@@ -106,7 +106,7 @@ async fn session_receives_everything_of_its_own_process() {
 }
 
 #[tokio::test]
-async fn subscription_is_renewed_when_a_modern_process_restarts() {
+async fn subscription_is_renewed_when_a_modern_process_cancels_it_or_restarts() {
     let child = Child::modern().await;
     child.on("subscriptions/listen", Reply::listening());
     child.on("test/exit", Reply::fault(Fault::Die(0)));
@@ -137,9 +137,16 @@ async fn subscription_is_renewed_when_a_modern_process_restarts() {
         heard.iter().any(|text| text == stripped) && heard.iter().any(|text| text == TOOLS),
         "{heard:?}"
     );
-    send(&backend, call("test/exit", "")).await.unwrap_err();
+    let id = subscription.request.member("id").unwrap();
+    let cancelled = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
+    );
+    subscription.message(&cancelled).await;
     assert_eq!(inbox.text().await, TOOLS);
     assert_eq!(child.count("subscriptions/listen"), 2);
+    send(&backend, call("test/exit", "")).await.unwrap_err();
+    assert_eq!(inbox.text().await, TOOLS);
+    assert_eq!(child.count("subscriptions/listen"), 3);
     drop(listening);
     child.wait_for("notifications/cancelled", 1).await;
     assert!(inbox.is_empty());

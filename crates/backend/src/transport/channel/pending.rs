@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::request::deadline::PausableDeadline;
+use crate::request::request_number;
 use crate::request::server_request::{OpenServerRequests, PendingServerRequest};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, ServerMessages};
@@ -234,9 +235,13 @@ impl PendingCalls {
         alone.then(|| oldest.messages.clone())
     }
 
-    /// Handles a server's cancellation of its request. All calls are notified, since the right one
-    /// is unknown here.
+    /// Handles a server's cancellation: of its request, or of a subscription (2026-07-28
+    /// basic/patterns/cancellation), which ends as by its response. All calls are notified, since
+    /// the right one is unknown here.
     pub(super) fn withdraw(&self, id: &Json) {
+        if let Some(id) = request_number(id).filter(|id| self.subscription(*id).is_some()) {
+            self.resolve(id, Ok(Response::from_result(&Json::empty_object())));
+        }
         for asks in self
             .0
             .lock()
