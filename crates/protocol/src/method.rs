@@ -107,6 +107,19 @@ impl Method {
         }
     }
 
+    /// Whether this request names a task.
+    pub fn is_about_task(&self) -> bool {
+        matches!(
+            self,
+            Self::GetTask | Self::TaskResult | Self::UpdateTask | Self::CancelTask
+        )
+    }
+
+    /// Whether this request is about tasks.
+    pub fn is_about_tasks(&self) -> bool {
+        *self == Self::ListTasks || self.is_about_task()
+    }
+
     /// Whether this method lists entries of a server.
     pub fn is_list(&self) -> bool {
         matches!(

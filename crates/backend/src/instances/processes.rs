@@ -14,15 +14,15 @@ use fanlight_canonical::{
     BackendError, Call, CallContext, Interest, Listen, Listening, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::result::is_private;
-use fanlight_protocol::{Method, Response, RpcError, code};
+use fanlight_protocol::{Method, Response};
 use parking_lot::Mutex;
 
-use super::group::{Group, is_about_one_task};
+use super::group::Group;
 use super::members::{Lease, Members, Own};
 use super::{ServerParts, idle_limit};
 use crate::sessions::is_for_all;
 use crate::settings::{BackendSettings, KnownServer, Serves};
-use crate::tasks::UNKNOWN_TASK;
+use crate::tasks::unknown_task;
 
 /// The processes of a server over stdio: one per principal, and a shared one (the base).
 pub(super) struct Processes {
@@ -86,15 +86,12 @@ impl Processes {
     async fn ask(&self, call: Call) -> Result<Response, BackendError> {
         let CallContext { caller, .. } = &*call.context;
         // Without a process there is no task, so none is started just to be asked.
-        if is_about_one_task(&call.method)
+        if call.method.is_about_task()
             && !caller.is_gateway()
             && self.members.find_group(caller.principal()).is_none()
             && !self.base.has_own_connection(&call.context).await?
         {
-            return Ok(Response::from_error(&RpcError::new(
-                code::INVALID_PARAMS,
-                UNKNOWN_TASK,
-            )));
+            return Ok(unknown_task());
         }
         match self.lease(&call.context).await? {
             Some(lease) => lease.group.request(call).await,

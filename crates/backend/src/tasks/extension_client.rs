@@ -14,7 +14,6 @@ use super::translate::{
 };
 use super::{
     CallProgress, ServerMessages, TaskId, TaskTranslation, as_task, no_such_method, task_params,
-    without_progress,
 };
 
 impl TaskTranslation {
@@ -52,7 +51,7 @@ impl TaskTranslation {
         task: &TaskId,
     ) -> Result<Response, BackendError> {
         let origin = self.origins.touch(&task.key(&call.context));
-        let origin = origin.unwrap_or_else(|| without_progress(&call.context));
+        let origin = origin.unwrap_or_else(|| call.context.without_progress());
         match call.method {
             Method::GetTask => {
                 let params = call.params.clone().unwrap_or_else(Json::empty_object);

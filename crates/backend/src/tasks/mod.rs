@@ -55,10 +55,6 @@ use pace::milliseconds;
 use table::{Table, TaskKey};
 use translate::with_related_task;
 
-/// The message for a task of another client. It is the specification's example for a task that does
-/// not exist (2025-11-25 basic/utilities/tasks, Protocol Errors).
-pub(crate) const UNKNOWN_TASK: &str = "Failed to retrieve task: Task not found";
-
 /// Counts a request that waits for a task, until dropped.
 type WaitPermit = Reservation<Peer>;
 
@@ -115,7 +111,7 @@ impl TaskTranslation {
 
     /// Whether a call may be about tasks, at a server that has tasks or is not connected now.
     pub(crate) fn concerns(&self, call: &Call) -> bool {
-        is_about_tasks(&call.method)
+        (call.method == Method::CallTool || call.method.is_about_tasks())
             && self
                 .calls
                 .pool
@@ -141,6 +137,10 @@ impl TaskTranslation {
         let Some(server) = self.calls.server(call).await?.tasks() else {
             return self.calls.exchange(call, progress).await;
         };
+        let is_other = server == Requested && call.context.tasks != Some(Requested);
+        // The server would take for its own what the client's dialect does not have.
+        let plain = (is_other && call.param("task").is_some()).then(|| as_plain(call));
+        let call = plain.as_ref().unwrap_or(call);
         let asks_for_task = call.param("task").is_some();
         match (&call.method, call.context.tasks, server) {
             (Method::CallTool, Some(Requested), Extension) if asks_for_task => {
@@ -384,18 +384,6 @@ impl Drop for CancelOnDrop {
     }
 }
 
-fn is_about_tasks(method: &Method) -> bool {
-    matches!(
-        method,
-        Method::CallTool
-            | Method::GetTask
-            | Method::TaskResult
-            | Method::UpdateTask
-            | Method::CancelTask
-            | Method::ListTasks
-    )
-}
-
 /// The call with a request for a task.
 fn as_task(call: &Call) -> Call {
     Call {
@@ -404,13 +392,12 @@ fn as_task(call: &Call) -> Call {
     }
 }
 
-/// The context of a request without progress.
-fn without_progress(context: &CallContext) -> Arc<CallContext> {
-    Arc::new(CallContext {
-        wants_progress: false,
-        request: None,
-        ..context.clone()
-    })
+/// The call without a request for a task.
+fn as_plain(call: &Call) -> Call {
+    Call {
+        params: call.params.as_ref().map(translate::without_task),
+        ..call.clone()
+    }
 }
 
 /// The call with the tasks extension among the client's capabilities.
@@ -441,9 +428,13 @@ fn refusal(code: i64, message: impl Into<String>) -> Response {
     Response::from_error(&RpcError::new(code, message))
 }
 
-/// The answer about another client's task. It is the same as for a task that does not exist.
-fn unknown_task() -> Response {
-    refusal(code::INVALID_PARAMS, UNKNOWN_TASK)
+/// The answer about another client's task. It is the same as for a task that does not exist, the
+/// specification's example (2025-11-25 basic/utilities/tasks, Protocol Errors).
+pub(crate) fn unknown_task() -> Response {
+    refusal(
+        code::INVALID_PARAMS,
+        "Failed to retrieve task: Task not found",
+    )
 }
 
 fn no_such_method(method: &Method) -> Response {

@@ -9,9 +9,7 @@ use fanlight_protocol::{Json, Response, code, meta};
 
 use super::extension_wait::ExtensionWait;
 use super::requested_wait::RequestedWait;
-use super::{
-    CallProgress, CancelOnDrop, TaskTranslation, as_task, created, with_extension, without_progress,
-};
+use super::{CallProgress, CancelOnDrop, TaskTranslation, as_task, created, with_extension};
 
 impl TaskTranslation {
     pub(super) async fn call_legacy(
@@ -37,7 +35,7 @@ impl TaskTranslation {
             task.get("ttl"),
             true,
         );
-        let (context, messages) = (without_progress(&call.context), &call.messages);
+        let (context, messages) = (call.context.without_progress(), &call.messages);
         let mut cancel = CancelOnDrop {
             translator: Arc::clone(self),
             context,
@@ -83,7 +81,7 @@ impl TaskTranslation {
             task.get("ttlMs"),
             true,
         );
-        let context = without_progress(&with_extension(call).context);
+        let context = with_extension(call).context.without_progress();
         let (translator, armed) = (Arc::clone(self), true);
         let mut cancel = CancelOnDrop {
             translator,

@@ -12,10 +12,10 @@ use fanlight_protocol::{Json, Method, Response, code};
 use tokio::time::sleep;
 
 use super::extension_wait::ExtensionWait;
-use super::translate::{Status, created_to_legacy, task_to_legacy, without_task};
+use super::translate::{Status, created_to_legacy, task_to_legacy};
 use super::{
-    CallProgress, TaskDialect, TaskId, TaskTranslation, created, has_ended, no_such_method,
-    refusal, task_params, unknown_task, with_extension, without_progress,
+    CallProgress, TaskDialect, TaskId, TaskTranslation, as_plain, created, has_ended,
+    no_such_method, refusal, task_params, unknown_task, with_extension,
 };
 
 /// The number of tasks per page of a list. A constant: the server chooses the page size, and
@@ -35,10 +35,7 @@ impl TaskTranslation {
         call: &Call,
         progress: &CallProgress,
     ) -> Result<Response, BackendError> {
-        let plain = Call {
-            params: call.params.as_ref().map(without_task),
-            ..with_extension(call)
-        };
+        let plain = as_plain(&with_extension(call));
         let response = self.calls.exchange(&plain, progress).await?;
         let Some(result) = response.result() else {
             return Ok(response);
@@ -89,7 +86,7 @@ impl TaskTranslation {
             }
             Method::TaskResult => {
                 let _permit = self.permit(&call.context.peer)?;
-                let context = without_progress(&with_extension(call).context);
+                let context = with_extension(call).context.without_progress();
                 let (messages, id) = (&call.messages, &task.json);
                 let wait = ExtensionWait {
                     translator: self,
@@ -114,7 +111,7 @@ impl TaskTranslation {
     }
 
     async fn cancel_requested(&self, call: &Call, id: &Json) -> Result<Response, BackendError> {
-        let context = without_progress(&with_extension(call).context);
+        let context = with_extension(call).context.without_progress();
         let get = || self.query(Method::GetTask, task_params(id), &context);
         let before = get().await?;
         let Some(task) = before.result() else {
@@ -145,7 +142,7 @@ impl TaskTranslation {
 
     /// The client's tasks, oldest first. The cursor is the number of the last listed one.
     pub(super) async fn list_owned(&self, call: &Call) -> Result<Response, BackendError> {
-        let after = match call.param("cursor") {
+        let after = match call.cursor() {
             None => 0,
             Some(cursor) => match cursor.as_str().and_then(|cursor| cursor.parse().ok()) {
                 Some(after) => after,
@@ -162,7 +159,7 @@ impl TaskTranslation {
         let next = (owned.len() > PAGE)
             .then(|| owned.get(PAGE - 1).map(|(number, _)| *number))
             .flatten();
-        let context = without_progress(&with_extension(call).context);
+        let context = with_extension(call).context.without_progress();
         let mut tasks = ArrayBuilder::default();
         for (_, id) in owned.into_iter().take(PAGE) {
             if let Some(task) = self.listed(id, &context).await? {

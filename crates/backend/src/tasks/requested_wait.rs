@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::pace::{Pace, Step, is_transient};
 use super::translate::Status;
-use super::{TaskTranslation, task_params, without_progress};
+use super::{TaskTranslation, task_params};
 use crate::request::deadline::CallProgress;
 use crate::settings::PollIntervals;
 
@@ -78,7 +78,7 @@ impl RequestedWait<'_> {
         pace.follow(task.get("pollInterval").as_ref());
         // Doubles each time, since a large result may take long.
         let mut delay = TASK_RESULT;
-        let context = without_progress(self.context);
+        let context = self.context.without_progress();
         loop {
             pace.wait().await;
             let outcome = self

@@ -205,14 +205,7 @@ fn is_read(method: &Method) -> bool {
 
 /// The reason why a request has no meaning at another server.
 fn obstacle(exchange: &Exchange, answer: Option<&Response>) -> Option<&'static str> {
-    let is_of_task = matches!(
-        exchange.method,
-        Method::GetTask
-            | Method::TaskResult
-            | Method::UpdateTask
-            | Method::CancelTask
-            | Method::ListTasks
-    );
+    let is_of_task = exchange.method.is_about_tasks();
     let Some(answer) = answer else {
         return Some("has no recorded answer");
     };

@@ -37,13 +37,7 @@ impl HookedCall {
     ) -> Option<Box<Self>> {
         let method = operation.method().clone();
         let is_call = method == Method::CallTool;
-        let hook = settings.hooks.load().filter(|_| {
-            is_call
-                || matches!(
-                    method,
-                    Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask
-                )
-        })?;
+        let hook = (settings.hooks.load()).filter(|_| is_call || method.is_about_task())?;
         let call = judged(operation);
         let asks_before = is_call && hook.wants(HookMoment::Call, Some(&call));
         if !asks_before && !hook.wants(HookMoment::Result, Some(&call)) {

@@ -353,7 +353,7 @@ impl Gateway {
             .filter(|only| Tasks::guard(&call.context, &call.method, only))
             .map(|only| only.id);
         let answer = match view.transparent_server() {
-            Some(only) if guarded.is_none() || !Tasks::are_concerned(&call.method) => {
+            Some(only) if guarded.is_none() || !call.method.is_about_tasks() => {
                 self.pass(view, only, call).await
             }
             // Boxed to keep a call's future small when there is one server.

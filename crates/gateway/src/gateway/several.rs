@@ -40,7 +40,7 @@ impl Gateway {
                 sent(&call.context, method, None, Some(only));
                 view.send(only.id, call).await
             }
-            (method, ..) if Tasks::are_concerned(method) => {
+            (method, ..) if method.is_about_tasks() => {
                 let (context, method) = (Arc::clone(&call.context), method.clone());
                 let (owner, response) = self.directory.tasks.handle(view, call, &self.seal).await?;
                 let Some(backend) = owner else {

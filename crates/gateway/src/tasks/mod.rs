@@ -59,18 +59,6 @@ impl Tasks {
         }
     }
 
-    /// Whether requests of this method are about tasks.
-    pub(crate) fn are_concerned(method: &Method) -> bool {
-        matches!(
-            method,
-            Method::GetTask
-                | Method::TaskResult
-                | Method::UpdateTask
-                | Method::CancelTask
-                | Method::ListTasks
-        )
-    }
-
     /// Answers a request about tasks. Also returns the server that answered, unless several did.
     pub(crate) async fn handle(
         &self,
@@ -213,8 +201,7 @@ impl Tasks {
 
     /// Whether the only server's answer to this request cannot be passed on unseen.
     pub(crate) fn guard(context: &CallContext, method: &Method, backend: &Member) -> bool {
-        (context.tasks.is_some() || Self::are_concerned(method))
-            && Self::are_guarded(context, backend)
+        (context.tasks.is_some() || method.is_about_tasks()) && Self::are_guarded(context, backend)
     }
 
     /// The server that has this task. Asks the servers if it is not remembered, but none that relies

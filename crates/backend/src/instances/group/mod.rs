@@ -242,10 +242,7 @@ impl Group {
         (earlier, avoided): (u32, Option<u64>),
         mut safe_at: Option<&mut Option<u64>>,
     ) -> Result<Response, BackendError> {
-        if self.only.is_none()
-            && is_about_one_task(&call.method)
-            && call.context.session().is_none()
-        {
+        if self.only.is_none() && call.method.is_about_task() && call.context.session().is_none() {
             return Box::pin(self.about_task(call)).await;
         }
         let (begun, limit) = (Instant::now(), self.settings.timeouts.call);
@@ -514,14 +511,6 @@ pub(super) fn unknown_status(transport: &'static str) -> BackendStatus {
         starting: None,
         failure: None,
     }
-}
-
-/// Whether requests of this method are about a single named task.
-pub(super) fn is_about_one_task(method: &Method) -> bool {
-    matches!(
-        method,
-        Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask
-    )
 }
 
 /// Whether an endpoint refused a request because it does not know the task (2025-11-25

@@ -8,7 +8,7 @@ use fanlight_protocol::{Json, Response};
 use tokio::sync::Notify;
 
 use super::servers::{Tasks, answer_event};
-use super::{by, code, get, hurried, plain, requested};
+use super::{by, code, extension, get, hurried, plain, requested};
 use crate::support::server::{Reply, Seen, event};
 use crate::support::{send, settings, start};
 
@@ -80,6 +80,24 @@ async fn legacy_task_is_awaited_with_server_requests_and_progress() {
         tasks.server.count("tasks/get") > 5,
         "it is asked after meanwhile"
     );
+}
+
+#[tokio::test]
+async fn client_of_another_dialect_cannot_ask_for_a_task() {
+    let mut tasks = Tasks::legacy(&[], |_| None).await;
+    let backend = start(settings(tasks.server.transport()));
+    let may = r#"{"name":"may","task":{"ttl":1.0}, "arguments":{"task":1.0}}"#;
+    for result in [
+        get(&backend, plain(1), "tools/call", may).await,
+        get(&backend, extension("{}"), "tools/call", may).await,
+    ] {
+        assert_eq!(result, r#"{"plain":1.0}"#);
+        let sent = tasks.server.next_of("tools/call").await.params();
+        assert_eq!(
+            sent.as_text(),
+            r#"{"name":"may", "arguments":{"task":1.0}}"#
+        );
+    }
 }
 
 #[tokio::test]

@@ -337,6 +337,12 @@ async fn list_has_the_tasks_of_this_client() {
     );
     assert_eq!(rest.get("tasks").unwrap().elements().count(), 1);
     assert!(rest.get("nextCursor").is_none());
+    for first in [r#"{"cursor":""}"#, r#"{"cursor":null}"#] {
+        assert_eq!(
+            json(&get(&backend, requested(1), "tasks/list", first).await),
+            page
+        );
+    }
     assert_eq!(
         code(&get(&backend, requested(1), "tasks/list", r#"{"cursor":"x"}"#).await),
         -32602

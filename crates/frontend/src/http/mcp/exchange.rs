@@ -85,10 +85,7 @@ impl Transport for Exchange<'_> {
     /// The destination of a request about a task. The session comes first: only the replica that
     /// keeps it knows whether it lives.
     fn task_elsewhere(&self, origin: &Origin<'_>, request: &Request) -> Option<AboutTask> {
-        let is_about_task = matches!(
-            request.method,
-            Method::GetTask | Method::TaskResult | Method::CancelTask
-        );
+        let is_about_task = request.method.is_about_task();
         let may_read = matches!(request.method, Method::ReadResource | Method::CallTool);
         if may_read && self.session.is_none() && matches!(self.passing, Passing::Here) {
             return Some(AboutTask::Here);
