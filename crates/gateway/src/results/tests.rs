@@ -13,7 +13,6 @@ fn rules(memory: usize, disk: usize) -> ResultRules {
     ResultRules {
         section: "s".into(),
         inline: 1,
-        keep_for: KEEP,
         memory,
         disk,
     }

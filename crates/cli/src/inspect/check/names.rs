@@ -9,6 +9,7 @@ use fanlight_protocol::visible::plain;
 
 use crate::cli::NAME;
 use crate::connect::longest_entry;
+use crate::rewriting::LONGEST_ADDED;
 use crate::out::counted;
 
 /// Configured arguments that the tools do not have.
@@ -188,7 +189,7 @@ impl NameRule {
 }
 
 /// A warning for each known client that refuses names of tools, and one if a client's file gives
-/// this gateway a longer name than `naming.reserve` expects.
+/// this gateway a longer name than safe names leave room for.
 pub(super) fn refused_names(tools: &ListView, config: &Config) -> Vec<String> {
     let found = longest_entry(config);
     let entry = found.as_ref().map_or(NAME, |(_, name)| name);
@@ -197,16 +198,16 @@ pub(super) fn refused_names(tools: &ListView, config: &Config) -> Vec<String> {
         .filter_map(|entry| entry.key.as_ref()?.as_str())
         .collect();
     let added = RULES[0].before.replace("{}", entry).chars().count();
-    let is_longer = config.naming.safe && added > config.naming.reserve;
-    let reserve = found.as_ref().filter(|_| is_longer).map(|(client, name)| {
+    let is_longer = config.naming.safe && added > LONGEST_ADDED;
+    let too_long = found.as_ref().filter(|_| is_longer).map(|(client, name)| {
         format!(
             "the file of {} calls this gateway {name:?}, which adds up to {added} characters to names of tools; \
-             write `naming: {{reserve: {added}}}`",
+             write a name of at most 8 characters there",
             client.title()
         )
     });
     let refused = RULES.iter().filter_map(|rule| rule.warning(&names, entry));
-    refused.chain(reserve).collect()
+    refused.chain(too_long).collect()
 }
 
 #[cfg(test)]
