@@ -10,21 +10,21 @@ use serde_json::{Value, json};
 use crate::cli::{AddArgs, CommonArgs};
 use crate::configuration;
 use crate::configuration::variable;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::out::say;
 use crate::replace::{self, NewFile};
 
 /// Adds a server to the named configuration, the folder's, or a new `fanlight.yaml`.
-pub fn add(args: &AddArgs, common: &CommonArgs) -> Result<(), Failure> {
+pub fn add(args: &AddArgs, common: &CommonArgs) -> Result {
     let found = configuration::paths(common).and_then(|paths| paths.into_iter().next());
     let path = found.unwrap_or_else(|| PathBuf::from("fanlight.yaml"));
     let shown = path.display();
-    let cannot = |error: std::io::Error| Failure::other(format!("{shown}: {error}"));
+    let cannot = |error: std::io::Error| failure!("{shown}: {error}");
     let target = replace::target(&path);
     let text = replace::read(&target).map_err(cannot)?.unwrap_or_default();
     let value = value(args)?;
-    let changed = changed(&path, &text, &args.name, value)
-        .map_err(|reason| Failure::other(format!("{shown}: {reason}")))?;
+    let changed =
+        changed(&path, &text, &args.name, value).map_err(|reason| failure!("{shown}: {reason}"))?;
     let errors = parse(&changed, &path, &variable)
         .err()
         .and_then(fanlight_config::ConfigErrors::without_missing_variables);
@@ -37,13 +37,11 @@ pub fn add(args: &AddArgs, common: &CommonArgs) -> Result<(), Failure> {
 }
 
 /// The server's entry.
-fn value(args: &AddArgs) -> Result<Value, Failure> {
-    let pairs = |texts: &[String], sign: char| -> Result<Value, Failure> {
+fn value(args: &AddArgs) -> Result<Value> {
+    let pairs = |texts: &[String], sign: char| -> Result<Value> {
         let pair = |text: &String| match text.split_once(sign) {
             Some((name, value)) => Ok((name.trim().to_owned(), json!(value.trim()))),
-            None => Err(Failure::usage(format!(
-                "write a name, `{sign}` and a value, not {text:?}"
-            ))),
+            None => Err(usage!("write a name, `{sign}` and a value, not {text:?}")),
         };
         texts.iter().map(pair).collect()
     };

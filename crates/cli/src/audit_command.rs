@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::cli::{AuditCommand, AuditFilterArgs, AuditQueryArgs, CommonArgs};
 use crate::configuration;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::observe::columns::render_rows;
 use crate::out::{self, counted, say};
 use crate::record;
@@ -23,7 +23,7 @@ use crate::record;
 const CHECKPOINTS: usize = 16 << 20;
 
 /// Runs a subcommand of `fanlight audit` on the files of the audit log. The gateway need not run.
-pub fn command(command: &AuditCommand, common: &CommonArgs) -> Result<(), Failure> {
+pub fn command(command: &AuditCommand, common: &CommonArgs) -> Result {
     let config = configuration::load(common, false)?.config;
     let records = records(&config)?;
     match command {
@@ -43,7 +43,7 @@ pub fn command(command: &AuditCommand, common: &CommonArgs) -> Result<(), Failur
     }
 }
 
-pub(crate) fn records(config: &Config) -> Result<Vec<LedgerFiles>, Failure> {
+pub(crate) fn records(config: &Config) -> Result<Vec<LedgerFiles>> {
     let records: Vec<_> = record::files(config)
         .into_iter()
         .filter(|record| !record.list().is_empty())
@@ -55,7 +55,7 @@ pub(crate) fn records(config: &Config) -> Result<Vec<LedgerFiles>, Failure> {
     Ok(records)
 }
 
-fn filter(args: &AuditFilterArgs) -> Result<Filter, Failure> {
+fn filter(args: &AuditFilterArgs) -> Result<Filter> {
     Ok(Filter {
         principal: args.principal.clone(),
         server: args.server.clone(),
@@ -67,17 +67,15 @@ fn filter(args: &AuditFilterArgs) -> Result<Filter, Failure> {
 }
 
 /// The time that a text names: a duration ago, or a day or time in UTC.
-fn moment(text: &str) -> Result<SystemTime, Failure> {
+fn moment(text: &str) -> Result<SystemTime> {
     let ago = parse_duration(text).and_then(|ago: Duration| SystemTime::now().checked_sub(ago));
     ago.or_else(|| parse_moment(text, SystemTime::now()))
         .ok_or_else(|| {
-            Failure::usage(format!(
-                "{text:?} is not a time: write 24h, 7d, 2027-01-31 or 2027-01-31T08:00:00Z"
-            ))
+            usage!("{text:?} is not a time: write 24h, 7d, 2027-01-31 or 2027-01-31T08:00:00Z")
         })
 }
 
-fn query(args: &AuditQueryArgs, records: &[LedgerFiles]) -> Result<(), Failure> {
+fn query(args: &AuditQueryArgs, records: &[LedgerFiles]) -> Result {
     let (action, outcome, task) = (args.action.clone(), args.outcome.clone(), args.task.clone());
     let filter = Filter {
         action,
@@ -143,7 +141,7 @@ fn row(line: &Json) -> [String; 6] {
     ]
 }
 
-fn used(args: &AuditFilterArgs, records: &[LedgerFiles]) -> Result<(), Failure> {
+fn used(args: &AuditFilterArgs, records: &[LedgerFiles]) -> Result {
     let used = usage(records, &filter(args)?).map_err(Failure::other)?;
     if args.json {
         let rows: Vec<_> = used.iter().map(|(key, row)| as_json(key, row)).collect();
@@ -184,7 +182,7 @@ fn verified(
     more: &[impl AsRef<Path>],
     key: Option<&str>,
     json: bool,
-) -> Result<(), Failure> {
+) -> Result {
     let given = key
         .map(PublicKey::read)
         .transpose()
@@ -193,7 +191,7 @@ fn verified(
         let bytes = read_bounded(path, CHECKPOINTS).map_err(|error| error.to_string());
         let text =
             bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|error| error.to_string()));
-        text.map_err(|error| Failure::usage(format!("{}: cannot be read: {error}", path.display())))
+        text.map_err(|error| usage!("{}: cannot be read: {error}", path.display()))
     };
     let more = more
         .iter()
@@ -207,7 +205,7 @@ fn verified(
             checkpoints,
             after,
         } = verify(record, &key, &more)
-            .map_err(|wrong| Failure::other(format!("the audit log was changed: {wrong}")))?;
+            .map_err(|wrong| failure!("the audit log was changed: {wrong}"))?;
         if json {
             let found = json!({ "file": file, "first": first, "last": last, "checkpoints": checkpoints, "after": after });
             out::json(&found.to_string());
@@ -221,11 +219,11 @@ fn verified(
     Ok(())
 }
 
-fn key_beside(record: &LedgerFiles) -> Result<PublicKey, Failure> {
+fn key_beside(record: &LedgerFiles) -> Result<PublicKey> {
     let path = record.key();
     let bytes = read_bounded(&path, CHECKPOINTS)
-        .map_err(|error| Failure::other(format!("{}: cannot be read: {error}", path.display())))?;
+        .map_err(|error| failure!("{}: cannot be read: {error}", path.display()))?;
     let key = CheckpointKey::from_bytes(&bytes);
-    let key = key.ok_or_else(|| Failure::other(format!("{} has no key", path.display())))?;
+    let key = key.ok_or_else(|| failure!("{} has no key", path.display()))?;
     Ok(key.public().clone())
 }

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use crate::cli::CommonArgs;
-use crate::failure::{Failure, Unusable};
+use crate::failure::{Result, Unusable};
 use crate::list_state::user_state_folder;
 use crate::{consent, demo, inputs, pins, policy, secrets};
 
@@ -19,10 +19,10 @@ pub const DEFAULT_FILES: [&str; 4] = ["fanlight.yaml", "mcp.json", ".mcp.json", 
 /// Reads the configuration named on the command line, else the folder's, else the demo. If the
 /// command `acts`, it starts servers, and asks first if the configuration was only found in the
 /// folder; without consent, no program runs and no request is sent for a secret.
-pub fn load(args: &CommonArgs, acts: bool) -> Result<Loaded, Failure> {
+pub fn load(args: &CommonArgs, acts: bool) -> Result<Loaded> {
     let Some(paths) = paths(args) else {
         if args.demo && !args.config.is_empty() {
-            return Err(Failure::usage(
+            return Err(usage!(
                 "the demo brings its own servers: leave out --config or the demo",
             ));
         }

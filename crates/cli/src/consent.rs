@@ -8,7 +8,7 @@ use fanlight_config::{Environment, Loaded, Server, Transport, load_usable};
 use fanlight_protocol::visible::plain;
 use url::Url;
 
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::out::complain;
 
 /// The limit of characters shown of a command or of a server's address.
@@ -16,7 +16,7 @@ const SHOWN: usize = 1000;
 
 /// Asks the user for consent to a configuration that was found. Returns false if none is needed,
 /// since it neither starts a process nor sends a variable to another machine.
-pub fn ask(loaded: &Loaded) -> Result<bool, Failure> {
+pub fn ask(loaded: &Loaded) -> Result<bool> {
     let enabled = || loaded.config.servers.iter().filter(|server| server.enabled);
     if enabled().all(|server| !is_process(server)) && !may_send_variables(loaded) {
         return Ok(false);
@@ -26,10 +26,10 @@ pub fn ask(loaded: &Loaded) -> Result<bool, Failure> {
     let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let Some(actions) = actions(loaded).filter(|_| is_terminal) else {
         let names: Vec<_> = enabled().map(|server| plain(&server.name, 60)).collect();
-        return Err(Failure::usage(format!(
+        return Err(usage!(
             "not starting servers from {path} without your consent ({}): {how}",
             names.join(", ")
-        )));
+        ));
     };
     complain(&format!(
         "{path} was found in this folder. With it, this command would\n{actions}Go on? [y/N] "
@@ -38,7 +38,7 @@ pub fn ask(loaded: &Loaded) -> Result<bool, Failure> {
     let is_read = std::io::stdin().lock().read_line(&mut line).is_ok();
     match line.trim() {
         "y" | "Y" | "yes" if is_read => Ok(true),
-        _ => Err(Failure::other("nothing was started")),
+        _ => Err(failure!("nothing was started")),
     }
 }
 

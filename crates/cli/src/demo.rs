@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use fanlight_config::{Config, Loaded, Server, Transport};
 
 use crate::cli::DemoEra;
-use crate::failure::Failure;
+use crate::failure::Result;
 
 /// The demo's stand-in for the path of a configuration file.
 pub const ORIGIN: &str = "(built-in demo)";
@@ -22,12 +22,12 @@ pub fn is_demo(loaded: &Loaded) -> bool {
 }
 
 /// The configuration with the two servers.
-pub fn config() -> Result<Loaded, Failure> {
+pub fn config() -> Result<Loaded> {
     let program = std::env::current_exe()
         .ok()
         .and_then(|path| path.into_os_string().into_string().ok())
         .ok_or_else(|| {
-            Failure::other(
+            failure!(
                 "cannot find the path of the fanlight program, which the demo runs; use --config",
             )
         })?;
@@ -58,15 +58,11 @@ pub fn config() -> Result<Loaded, Failure> {
 }
 
 /// Runs one of the two demo servers until standard input ends.
-pub fn serve(era: DemoEra) -> Result<(), Failure> {
+pub fn serve(era: DemoEra) -> Result {
     let (input, output) = (BufReader::new(stdin()), stdout());
     let served = match era {
         DemoEra::Legacy => fanlight_demo::serve_legacy(input, output),
         DemoEra::Modern => fanlight_demo::serve_modern(input, output),
     };
-    served.map_err(|error| {
-        Failure::other(format!(
-            "the demo server's standard input or output failed: {error}"
-        ))
-    })
+    served.map_err(|error| failure!("the demo server's standard input or output failed: {error}"))
 }

@@ -9,7 +9,7 @@ use fanlight_fair::limit;
 use fanlight_gateway::{EndpointEntry, Gateway, LeanRules, ResultRules};
 
 use crate::cli::EndpointArgs;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::rewriting::servers_of_rules;
 use crate::suggestions::did_you_mean;
 
@@ -39,7 +39,7 @@ pub fn settings(config: &Config) -> Vec<EndpointEntry> {
 }
 
 /// Finds the configured endpoint at a path.
-pub fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
+pub fn find(gateway: &Gateway, path: &str) -> Result<Endpoint> {
     gateway.endpoint(path).ok_or_else(|| {
         let paths: Vec<_> = gateway
             .endpoints()
@@ -50,12 +50,12 @@ pub fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
             meant if meant.is_empty() => format!("; the configuration has {}", paths.join(", ")),
             meant => meant,
         };
-        Failure::usage(format!("no endpoint is at {path}{meant}"))
+        usage!("no endpoint is at {path}{meant}")
     })
 }
 
 /// The endpoint that a command names, or all servers if it names none.
-pub fn find_named(args: &EndpointArgs, gateway: &Gateway) -> Result<Endpoint, Failure> {
+pub fn find_named(args: &EndpointArgs, gateway: &Gateway) -> Result<Endpoint> {
     args.path()
         .map_or(Ok(Endpoint::Everything), |path| find(gateway, path))
 }

@@ -8,6 +8,19 @@ use fanlight_replicas::ReplicaError;
 
 use crate::out;
 
+/// The result of a command or of a part of it.
+pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
+/// A [`Failure::other`] with a formatted message.
+macro_rules! failure {
+    ($($message:tt)*) => { $crate::failure::Failure::other(format_args!($($message)*)) };
+}
+
+/// A [`Failure::usage`] with a formatted message.
+macro_rules! usage {
+    ($($message:tt)*) => { $crate::failure::Failure::usage(format_args!($($message)*)) };
+}
+
 /// The meaning of exit statuses, as shown by `--help`.
 pub const STATUSES: &str = "\
 Exit status:

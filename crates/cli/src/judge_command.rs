@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::CheckArgs;
-use crate::failure::{Failure, interruptible};
+use crate::failure::{Failure, Result, interruptible};
 use crate::inspect::{SignIn, sign_in_at};
 use crate::judge::{EraReport, Finding, Patience, Report, Severity, Step, judge, page};
 use crate::login::Browser;
@@ -26,10 +26,10 @@ const ANSWER: Duration = Duration::from_secs(15);
 const ENTRIES: usize = 10;
 
 /// The server that the command line names, if any.
-pub fn target(args: &CheckArgs) -> Result<Option<Transport>, Failure> {
+pub fn target(args: &CheckArgs) -> Result<Option<Transport>> {
     let target = named_transport(args.url.as_ref(), &args.header, &args.command)?;
     if target.is_none() && args.report.is_some() {
-        return Err(Failure::usage(
+        return Err(usage!(
             "--report is about one server: name its URL, or its command behind `--`, such as\n  \
              fanlight check --report report.html -- node server.js",
         ));
@@ -42,7 +42,7 @@ pub fn named_transport(
     url: Option<&String>,
     headers: &[String],
     command: &[String],
-) -> Result<Option<Transport>, Failure> {
+) -> Result<Option<Transport>> {
     let Some(url) = url else {
         return Ok(command
             .split_first()
@@ -55,20 +55,20 @@ pub fn named_transport(
     };
     let is_url = url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     if !is_url {
-        return Err(Failure::usage(format!(
+        return Err(usage!(
             "{url:?} is neither a file nor an http or https URL; write a command behind `--`, \
              such as `-- {url}`"
-        )));
+        ));
     }
     // The text may be secret, so the message does not repeat it.
-    let wrong = || Failure::usage("write a header as in `--header 'Authorization: Bearer …'`");
+    let wrong = || usage!("write a header as in `--header 'Authorization: Bearer …'`");
     let headers = headers.iter().map(|header| {
         let (name, value) = header.split_once(':').ok_or_else(wrong)?;
         Ok((name.trim().to_ascii_lowercase(), Secret::new(value.trim())))
     });
     Ok(Some(Transport::Http {
         url: url.clone(),
-        headers: headers.collect::<Result<_, Failure>>()?,
+        headers: headers.collect::<Result<_>>()?,
     }))
 }
 
@@ -110,7 +110,7 @@ async fn signed_in(target: &Transport, args: &CheckArgs) -> (Transport, Option<S
 }
 
 /// Prints the findings about a server. Fails if it cannot be used, or breaks the specification.
-pub async fn judge_one(target: &Transport, args: &CheckArgs) -> Result<(), Failure> {
+pub async fn judge_one(target: &Transport, args: &CheckArgs) -> Result {
     let at = written_moment(SystemTime::now());
     let patience = Patience {
         start: START,
@@ -148,17 +148,16 @@ pub async fn judge_one(target: &Transport, args: &CheckArgs) -> Result<(), Failu
     }
     match (report.is_good, report.is_served()) {
         (true, _) => Ok(()),
-        (false, false) => Err(Failure::other("the server cannot be used")),
-        (false, true) => Err(Failure::other(format!(
+        (false, false) => Err(failure!("the server cannot be used")),
+        (false, true) => Err(failure!(
             "{} found",
             counted(report.count(Severity::Error), "error")
-        ))),
+        )),
     }
 }
 
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(file, text)
-        .map_err(|error| Failure::other(format!("cannot write {}: {error}", file.display())))
+fn write(file: &Path, text: &str) -> Result {
+    std::fs::write(file, text).map_err(|error| failure!("cannot write {}: {error}", file.display()))
 }
 
 fn print(report: &Report) {

@@ -13,13 +13,13 @@ use serde_json::json;
 
 use crate::cli::{CommonArgs, KeyFileArgs, KeysCommand, NewKeyArgs};
 use crate::configuration;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::observe::columns::render_rows;
 use crate::out::{self, complain, counted, say};
 use crate::replace::{self, NewFile};
 
 /// Runs a subcommand of `fanlight keys`.
-pub fn keys(command: &KeysCommand, common: &CommonArgs) -> Result<(), Failure> {
+pub fn keys(command: &KeysCommand, common: &CommonArgs) -> Result {
     match command {
         KeysCommand::New(args) => new(args, common),
         KeysCommand::List { json, file } => list(&KeyFile::find(file, common)?, *json),
@@ -38,24 +38,23 @@ pub fn keys(command: &KeysCommand, common: &CommonArgs) -> Result<(), Failure> {
 }
 
 /// Creates a key and prints it on standard output. Explanations go to standard error.
-fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
+fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result {
     let file = if args.print {
         None
     } else {
         Some(KeyFile::find(&args.file, common)?)
     };
-    let secret =
-        NewKey::make().ok_or_else(|| Failure::other("the system has no random numbers"))?;
+    let secret = NewKey::make().ok_or_else(|| failure!("the system has no random numbers"))?;
     let some = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
     let expires = match args.expires.as_deref() {
         None | Some("never") => None,
         Some(text) => Some(parse_moment(text, SystemTime::now()).ok_or_else(|| {
             let help = "write how long it lasts, such as 90d or 12h, a day in UTC such as 2027-01-31, or never";
-            Failure::usage(format!("{text:?} is not a time at which a key can expire: {help}"))
+            usage!("{text:?} is not a time at which a key can expire: {help}")
         })?),
     };
     if expires.is_some_and(|expires| expires <= SystemTime::now()) {
-        return Err(Failure::usage("the key would have expired already"));
+        return Err(usage!("the key would have expired already"));
     }
     let key = Key {
         name: args.name.clone(),
@@ -85,9 +84,7 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
     file.change(|text| {
         let by_hand = || {
             let shown = file.path.display();
-            Failure::other(format!(
-                "{shown} is not a YAML list with `-`, so add this by hand:\n{entry}"
-            ))
+            failure!("{shown} is not a YAML list with `-`, so add this by hand:\n{entry}")
         };
         let text = with_key(text, &key)?;
         text.ok_or_else(by_hand)
@@ -99,7 +96,7 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
+fn list(file: &KeyFile, as_json: bool) -> Result {
     let keys = load_keys(&file.path)?.keys;
     let now = SystemTime::now();
     if as_json {
@@ -153,7 +150,7 @@ fn entry_json(key: &Key, now: SystemTime) -> serde_json::Value {
 }
 
 /// Removes the keys of this name; given the beginning of a digest, only the matching ones.
-fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Result<(), Failure> {
+fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Result {
     let digest = digest.map(str::to_ascii_lowercase);
     let is_gone = |key: &Key| {
         key.name == name
@@ -178,9 +175,7 @@ fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Re
         }
         text.ok_or_else(|| {
             let shown = file.path.display();
-            Failure::other(format!(
-                "{shown} is not a YAML list with `-`, so remove the key by hand"
-            ))
+            failure!("{shown} is not a YAML list with `-`, so remove the key by hand")
         })
     })?;
     if as_json {
@@ -205,7 +200,7 @@ struct KeyFile {
 
 impl KeyFile {
     /// The file named on the command line, or else in the configuration.
-    fn find(args: &KeyFileArgs, common: &CommonArgs) -> Result<Self, Failure> {
+    fn find(args: &KeyFileArgs, common: &CommonArgs) -> Result<Self> {
         if let Some(path) = &args.file {
             return Ok(Self { path: path.clone() });
         }
@@ -214,18 +209,18 @@ impl KeyFile {
         let path = found.ok_or_else(|| {
             let why =
                 if paths.is_empty() { "there is no configuration" } else { "the configuration has no `auth.keys`" };
-            Failure::usage(format!(
+            usage!(
                 "{why}: add `auth: {{keys: {{file: keys.yaml}}}}` to it, or name the file with --file"
-            ))
+            )
         })?;
         Ok(Self { path })
     }
 
     /// Replaces the file's text with the result of `change`, as a whole or not at all. A new file
     /// is readable only by its owner; an existing one keeps its owner and mode.
-    fn change(&self, change: impl FnOnce(&str) -> Result<String, Failure>) -> Result<(), Failure> {
+    fn change(&self, change: impl FnOnce(&str) -> Result<String>) -> Result {
         let cannot = |what: &str, error: std::io::Error| {
-            Failure::other(format!("cannot {what} {}: {error}", self.path.display()))
+            failure!("cannot {what} {}: {error}", self.path.display())
         };
         // If the name is a link, change the file that it points to.
         let path = replace::target(&self.path);

@@ -11,16 +11,13 @@ use crate::audit_command::records;
 use crate::cli::{CommonArgs, LeanSuggestArgs};
 use crate::configuration;
 use crate::endpoints::find;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::inspect::{List, fetch_list};
 use crate::observe::Admin;
 use crate::out::{self, say};
 
 /// Prints the suggestion for the endpoint of a running gateway; false if none runs.
-pub async fn suggest_for_running(
-    args: &LeanSuggestArgs,
-    common: &CommonArgs,
-) -> Result<bool, Failure> {
+pub async fn suggest_for_running(args: &LeanSuggestArgs, common: &CommonArgs) -> Result<bool> {
     let Some(admin) = Admin::for_command(&args.admin, common).await? else {
         return Ok(false);
     };
@@ -29,17 +26,13 @@ pub async fn suggest_for_running(
 }
 
 /// Prints the suggestion for an endpoint of this gateway.
-pub async fn suggest(
-    gateway: &Gateway,
-    args: &LeanSuggestArgs,
-    common: &CommonArgs,
-) -> Result<(), Failure> {
+pub async fn suggest(gateway: &Gateway, args: &LeanSuggestArgs, common: &CommonArgs) -> Result {
     let endpoint = find(gateway, &args.endpoint)?;
     let tools = List::from_view(&gateway.catalogue(ListKind::Tools, &endpoint).await);
     print(args, common, &tools)
 }
 
-fn print(args: &LeanSuggestArgs, common: &CommonArgs, tools: &List) -> Result<(), Failure> {
+fn print(args: &LeanSuggestArgs, common: &CommonArgs, tools: &List) -> Result {
     let records = records(&configuration::load(common, false)?.config)?;
     let calls = calls(&records).map_err(Failure::other)?;
     let found = suggestion(&args.endpoint, tools, &calls);

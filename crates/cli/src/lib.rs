@@ -1,6 +1,10 @@
 //! The commands of `fanlight`, and their common parts: the command line, the configuration, the log,
 //! secrets, messages and errors. Nothing here starts a gateway.
 
+// Its macros are for all modules below.
+#[macro_use]
+pub mod failure;
+
 pub mod add;
 pub mod audit_command;
 pub mod cli;
@@ -10,7 +14,6 @@ pub mod connect;
 pub mod consent;
 pub mod demo;
 pub mod endpoints;
-pub mod failure;
 pub mod flagged;
 pub mod hooks;
 pub mod import;

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::cli::{CommonArgs, PinArgs, PinCommand};
 use crate::configuration;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::flagged::find_flagged;
 use crate::out::{self, counted, say};
 use crate::pins::{self, Definitions};
@@ -24,12 +24,12 @@ use crate::pins::{self, Definitions};
 pub async fn command(
     args: &PinArgs,
     common: &CommonArgs,
-    read: impl AsyncFnOnce(&Config) -> Result<Found, Failure>,
-) -> Result<(), Failure> {
+    read: impl AsyncFnOnce(&Config) -> Result<Found>,
+) -> Result {
     let config = configuration::load(common, true)?.config;
     let PinOptions { path, text, .. } = config.pins.clone();
     let lock = text.map(|text| Lock::parse(&text)).transpose();
-    let lock = lock.map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+    let lock = lock.map_err(|error| usage!("{path}: {error}"))?;
     // Held definitions have to be visible here.
     let mut config = Config {
         pins: PinOptions {
@@ -49,10 +49,7 @@ pub async fn command(
         .iter()
         .find(|name| config.servers.iter().all(|server| server.name != **name))
     {
-        return Err(Failure::usage(format!(
-            "no server is called {}",
-            plain(unknown, 60)
-        )));
+        return Err(usage!("no server is called {}", plain(unknown, 60)));
     }
     for server in &mut config.servers {
         server.enabled &= wanted.is_empty() || wanted.contains(&server.name);
@@ -81,9 +78,8 @@ pub async fn command(
             write(&path, &lock)
         }
         None if args.check => {
-            let lock = lock.ok_or_else(|| {
-                Failure::usage(format!("{path} does not exist: `fanlight pin` writes it"))
-            })?;
+            let lock =
+                lock.ok_or_else(|| usage!("{path} does not exist: `fanlight pin` writes it"))?;
             check(&lock, &found, &servers, args.json)?;
             match missing.is_empty() {
                 true => Ok(()),
@@ -116,14 +112,12 @@ pub async fn command(
 }
 
 /// The server that an item belongs to.
-fn server_of(item: &str) -> Result<String, Failure> {
+fn server_of(item: &str) -> Result<String> {
     item.split_once('/')
         .map(|(server, _)| server.to_owned())
         .ok_or_else(|| {
             let item = plain(item, 60);
-            Failure::usage(format!(
-                "{item} names no server: write server/name, with the server's own name for it"
-            ))
+            usage!("{item} names no server: write server/name, with the server's own name for it")
         })
 }
 
@@ -131,14 +125,14 @@ fn server_of(item: &str) -> Result<String, Failure> {
 fn readable<'a>(
     key: &ItemKey,
     definition: &'a Result<Definition, Unreadable>,
-) -> Result<&'a Definition, Failure> {
+) -> Result<&'a Definition> {
     definition.as_ref().map_err(|unreadable| {
         let (key, unreadable) = (key.to_string(), unreadable.to_string());
-        Failure::other(format!(
+        failure!(
             "{} cannot be approved, since programs could read it differently: {}",
             plain(&key, 120),
             plain(&unreadable, 200)
-        ))
+        )
     })
 }
 
@@ -198,7 +192,7 @@ pub async fn definitions(gateway: &Gateway) -> Found {
     (found, skipped)
 }
 
-fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(), Failure> {
+fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result {
     for item in items {
         let is_it = |key: &&ItemKey| format!("{}/{}", key.server, key.name) == *item;
         let mut any = false;
@@ -235,7 +229,7 @@ fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(),
 }
 
 /// Prints the differences from the approved definitions; fails if there are any.
-fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Result<(), Failure> {
+fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Result {
     let mut differing = Vec::new();
     for (key, definition) in found {
         let approved = lock.get(&key.server, key.kind, &key.name);
@@ -273,10 +267,10 @@ fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Resu
         }
         return Ok(());
     }
-    Err(Failure::other(format!(
+    Err(failure!(
         "{} not as approved",
         counted(differing.len(), "definition")
-    )))
+    ))
 }
 
 fn say_reasons<'a>(reasons: impl IntoIterator<Item = &'a String>) {
@@ -292,7 +286,7 @@ fn say_flags(found: &Definitions) {
         .for_each(|flagged| say!("{}", flagged.line()));
 }
 
-fn write(path: &str, lock: &Lock) -> Result<(), Failure> {
+fn write(path: &str, lock: &Lock) -> Result {
     pins::write(Path::new(path), lock)
-        .map_err(|error| Failure::other(format!("{path}: cannot be written: {error}")))
+        .map_err(|error| failure!("{path}: cannot be written: {error}"))
 }

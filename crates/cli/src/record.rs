@@ -15,7 +15,7 @@ use fanlight_record::{ArgumentsKept, AuditLog, KeptRecord};
 use fanlight_telemetry::Telemetry;
 use tracing::{info, warn};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::telemetry;
 
 /// The default folder of the audit log.
@@ -74,11 +74,7 @@ impl Mirror for Exported {
 
 impl Recorder {
     /// Opens the configured audit log. Each line names this replica, if there are others.
-    pub fn open(
-        config: &Config,
-        telemetry: &Telemetry,
-        replica: Option<&str>,
-    ) -> Result<Self, Failure> {
+    pub fn open(config: &Config, telemetry: &Telemetry, replica: Option<&str>) -> Result<Self> {
         let export = export(config, telemetry)?;
         let ledger = open_ledger(config, export.as_ref(), replica)?;
         demanded(&config.audit, ledger.is_some())?;
@@ -95,7 +91,7 @@ impl Recorder {
     }
 
     /// Opens the audit log for another configuration. Nothing changes before [`Self::commit`].
-    pub fn prepare(&self, config: &Config) -> Result<Change, Failure> {
+    pub fn prepare(&self, config: &Config) -> Result<Change> {
         let config = Config {
             audit: config.audit.clone(),
             ..Config::clone(&self.started)
@@ -213,7 +209,7 @@ fn open_ledger(
     config: &Config,
     export: Option<&Arc<LogExport>>,
     replica: Option<&str>,
-) -> Result<Option<Ledger>, Failure> {
+) -> Result<Option<Ledger>> {
     let options = &config.audit;
     let ledger = match ledger(config, export, replica) {
         Ok(ledger) => ledger,
@@ -234,7 +230,7 @@ fn open_ledger(
 }
 
 /// Checks that there is an audit log if options need one.
-fn demanded(options: &AuditOptions, is_kept: bool) -> Result<(), Failure> {
+fn demanded(options: &AuditOptions, is_kept: bool) -> Result {
     if is_kept || !(options.required || options.otlp) {
         return Ok(());
     }
@@ -246,7 +242,7 @@ fn demanded(options: &AuditOptions, is_kept: bool) -> Result<(), Failure> {
 }
 
 /// Starts exporting to the collector, if configured.
-fn export(config: &Config, telemetry: &Telemetry) -> Result<Option<Arc<LogExport>>, Failure> {
+fn export(config: &Config, telemetry: &Telemetry) -> Result<Option<Arc<LogExport>>> {
     if !config.audit.otlp {
         return Ok(None);
     }

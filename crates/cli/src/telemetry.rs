@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::cli::TraceArgs;
 use crate::configuration::variable;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::log::Log;
 use crate::memory::budgets;
 use crate::observe::style::Style;
@@ -25,7 +25,7 @@ pub fn start(
     content: ContentSettings,
     args: &TraceArgs,
     log: &Log,
-) -> Result<(Telemetry, Guard), Failure> {
+) -> Result<(Telemetry, Guard)> {
     let usage = |error: fanlight_otlp::SettingsError| Failure::usage(error);
     let export = ExportSettings::from_env(collector(config), variable).map_err(usage)?;
     let resource = resource_from_env(variable);
@@ -66,7 +66,7 @@ fn waterfall(trace: &str) -> String {
 }
 
 /// The destination of log records.
-pub fn log_target(config: &Config) -> Result<Option<OtlpTarget>, Failure> {
+pub fn log_target(config: &Config) -> Result<Option<OtlpTarget>> {
     OtlpTarget::read_logs(collector(config), variable).map_err(Failure::usage)
 }
 

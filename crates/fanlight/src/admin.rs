@@ -2,7 +2,7 @@
 
 use fanlight_admin::{AdminSettings, SignInIssuer};
 use fanlight_cli::cli::Admin;
-use fanlight_cli::failure::Failure;
+use fanlight_cli::failure::{Failure, Result};
 use fanlight_cli::listeners::check_operators;
 use fanlight_cli::observe::FURTHER_PORTS;
 use fanlight_config::{Auth, Config, Issuer};
@@ -17,7 +17,7 @@ use crate::listening;
 pub(crate) fn listen_if_configured(
     config: &mut Config,
     flag: Option<Admin>,
-) -> Result<Option<ListeningSocket>, Failure> {
+) -> Result<Option<ListeningSocket>> {
     if config.admin.is_default {
         config.admin.listen = None;
     }
@@ -30,7 +30,7 @@ pub(crate) fn listen(
     config: &mut Config,
     flag: Option<Admin>,
     socket: Option<ListeningSocket>,
-) -> Result<Option<ListeningSocket>, Failure> {
+) -> Result<Option<ListeningSocket>> {
     let is_chosen = flag.is_some() || !config.admin.is_default;
     match flag {
         Some(Admin::Off) => config.admin.listen = None,

@@ -7,7 +7,7 @@ use fanlight_auth::{
     Authenticator, IssuerSettings, NewKey, OAuthLimits, OAuthSettings, ProxySettings, Settings,
     UnknownKeys, UsedOnce, key_digest,
 };
-use fanlight_cli::failure::{Failure, Unusable};
+use fanlight_cli::failure::{Failure, Result, Unusable};
 use fanlight_cli::server_auth::{authorities, certificates};
 use fanlight_config::{Auth, Config, Issuer, Key, Proxy};
 use fanlight_replicas::Replicas;
@@ -18,7 +18,7 @@ use http::HeaderName;
 pub(crate) fn authenticator(
     config: &Config,
     replicas: Option<&Replicas>,
-) -> Result<(Arc<Authenticator>, UnknownKeys), Failure> {
+) -> Result<(Arc<Authenticator>, UnknownKeys)> {
     let settings = settings(config)?;
     let used = replicas.map(|replicas| Arc::new(replicas.clone()) as Arc<dyn UsedOnce>);
     let (authenticator, unknown) = Authenticator::sharing(settings.as_ref(), used).asking();
@@ -27,7 +27,7 @@ pub(crate) fn authenticator(
 
 /// A new key, and an authenticator that accepts only this key. It protects a gateway that serves
 /// one command from others on this machine.
-pub(crate) fn for_one_client() -> Result<(String, Arc<Authenticator>), Failure> {
+pub(crate) fn for_one_client() -> Result<(String, Arc<Authenticator>)> {
     let key = NewKey::make().ok_or_else(|| Failure::other("the system has no random numbers"))?;
     let own = Key {
         name: "fanlight".to_owned(),

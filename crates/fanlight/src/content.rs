@@ -93,9 +93,7 @@ mod tests {
             (r#""errors""#, Level::Errors),
             (r#""off""#, Level::Off),
         ] {
-            let of = parse_settings(&format!(
-                r#""telemetry":{{"content":{text}}},"#
-            ));
+            let of = parse_settings(&format!(r#""telemetry":{{"content":{text}}},"#));
             assert_eq!((of.level, of.is_chosen), (level, true), "{text}");
         }
     }

@@ -24,7 +24,7 @@ use fanlight_cli::cli::{
     CallCommand, Cli, Command, EndpointArgs, LeanCommand, ListTarget, LoginArgs, LogoutArgs,
     RunCommand,
 };
-use fanlight_cli::failure::Failure;
+use fanlight_cli::failure::{Failure, Result};
 use fanlight_cli::inspect::Checked;
 use fanlight_cli::log::Log;
 use fanlight_cli::login::{self, Browser};
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
+fn run(cli: Cli, log: &mut Log) -> Result {
     #[cfg(debug_assertions)]
     fanlight_fair::check_limits().map_err(Failure::usage)?;
     let common = &cli.common;
@@ -316,7 +316,7 @@ fn wanted_lists<'a>(
     }
 }
 
-fn in_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+fn in_runtime<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     // A single thread; `fanlight run` starts further worker threads.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_cli::cli::MockArgs;
-use fanlight_cli::failure::Failure;
+use fanlight_cli::failure::{Failure, Result};
 use fanlight_cli::mock::{Bridge, Mock};
 use fanlight_cli::out::say;
 use fanlight_frontend::{ListeningSocket, serve_stdio};
@@ -17,7 +17,7 @@ use crate::wiring::frontend_settings;
 use crate::{listening, standard_io};
 
 /// Serves until the input ends, or SIGINT arrives.
-pub(crate) async fn mock(args: &MockArgs) -> Result<(), Failure> {
+pub(crate) async fn mock(args: &MockArgs) -> Result {
     let mock = Mock::read(args)?;
     match &args.listen {
         Some(address) => {
@@ -28,7 +28,7 @@ pub(crate) async fn mock(args: &MockArgs) -> Result<(), Failure> {
     }
 }
 
-async fn http(mock: &Mock<'_>, socket: ListeningSocket) -> Result<(), Failure> {
+async fn http(mock: &Mock<'_>, socket: ListeningSocket) -> Result {
     let address = socket.address().map_err(Failure::other)?;
     let serve = async |bridge| {
         match address.ip() {
@@ -67,7 +67,7 @@ async fn http(mock: &Mock<'_>, socket: ListeningSocket) -> Result<(), Failure> {
     .await
 }
 
-async fn stdio(mock: &Mock<'_>) -> Result<(), Failure> {
+async fn stdio(mock: &Mock<'_>) -> Result {
     let (era, input) = mock.first_line(standard_io::input()).await?;
     let output = standard_io::output();
     if mock.plays(era) {

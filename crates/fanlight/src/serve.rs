@@ -19,7 +19,7 @@ use fanlight_auth::{Authenticator, UnknownKeys};
 use fanlight_backend::worker;
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_cli::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
-use fanlight_cli::failure::{Failure, Unusable};
+use fanlight_cli::failure::{Failure, Result, Unusable};
 use fanlight_cli::list_state::ListState;
 use fanlight_cli::listeners::check_clients;
 use fanlight_cli::log::Log;
@@ -57,12 +57,7 @@ use crate::wiring::frontend_settings;
 use crate::{admin, auth, content, files, listening, protection, standard_io};
 
 /// Serves over HTTP until a signal arrives.
-pub(crate) async fn http(
-    loaded: Loaded,
-    args: &RunArgs,
-    common: &CommonArgs,
-    log: &Log,
-) -> Result<(), Failure> {
+pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result {
     let signals = Signals::listen()?;
     let plan = Plan::new(loaded, common, &args.reload)?;
     signals
@@ -81,7 +76,7 @@ pub(crate) async fn stdio(
     args: &StdioArgs,
     common: &CommonArgs,
     log: &Log,
-) -> Result<(), Failure> {
+) -> Result {
     let signals = Signals::listen()?;
     let plan = Plan::new(loaded, common, &args.reload)?;
     signals
@@ -99,7 +94,7 @@ async fn serve_http(
     args: &RunArgs,
     log: &Log,
     shutdown: CancellationToken,
-) -> Result<(), Failure> {
+) -> Result {
     let open_files = files::raise();
     files::fit(&mut plan.loaded.config.limits, open_files);
     let mut passed = Sockets::take();
@@ -181,7 +176,7 @@ async fn serve_stdio(
     args: &StdioArgs,
     log: &Log,
     shutdown: CancellationToken,
-) -> Result<(), Failure> {
+) -> Result {
     files::raise();
     if demo::is_demo(&plan.loaded) {
         warn!("DEMO: {}", demo::NOTICE);
@@ -272,11 +267,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(
-        loaded: Loaded,
-        common: &'a CommonArgs,
-        reload: &'a ReloadArgs,
-    ) -> Result<Self, Failure> {
+    fn new(loaded: Loaded, common: &'a CommonArgs, reload: &'a ReloadArgs) -> Result<Self> {
         let replicas = Replicas::from_config(&loaded.config)?;
         let (authenticator, unknown_keys) = auth::authenticator(&loaded.config, replicas.as_ref())?;
         let hangups = reload::hangups()?;
@@ -324,7 +315,7 @@ impl ClientListener {
         plan: &mut Plan<'_>,
         option: Option<&ListenAddress>,
         passed: Option<ListeningSocket>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self> {
         let config = &mut plan.loaded.config;
         config.listen = option.unwrap_or(&config.listen).clone();
         let socket = match passed {
@@ -372,7 +363,7 @@ impl Services {
         log: &Log,
         clients: Clients,
         shutdown: &CancellationToken,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self> {
         let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
         let (telemetry, exports) = telemetry::start(config, content::settings(config), trace, log)?;
         let replicas = plan.replicas.clone().map(|replicas| {
@@ -412,7 +403,7 @@ impl Services {
         })
     }
 
-    fn frontend_settings(&self, config: &Config) -> Result<FrontendSettings, Failure> {
+    fn frontend_settings(&self, config: &Config) -> Result<FrontendSettings> {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
         settings
             .hooks
@@ -436,7 +427,7 @@ impl Services {
     }
 
     /// The link to the other replicas.
-    fn link(&self, config: &Config) -> Result<Option<Linking>, Failure> {
+    fn link(&self, config: &Config) -> Result<Option<Linking>> {
         match &self.replicas {
             Some((replicas, _)) => Ok(replicas.link(config)?),
             None => Ok(None),
@@ -627,7 +618,7 @@ impl Operators {
         configured: Option<ListenAddress>,
         has_flag: bool,
         config: &Config,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self> {
         let is_fixed = has_flag || socket.as_ref().is_some_and(ListeningSocket::is_passed);
         let tls = listening::tls_of_operators(config).map_err(Failure::usage)?;
         let (listener, sockets) = Listener::new("admin.listen", socket, configured, is_fixed, tls);
@@ -672,7 +663,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    pub(super) fn listen() -> Result<Self, Failure> {
+    pub(super) fn listen() -> Result<Self> {
         let cannot = |error| Failure::other(format!("cannot listen for signals: {error}"));
         let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
@@ -702,10 +693,7 @@ impl Signals {
 
     /// Runs `work` until it ends or the second signal arrives. Dropping `work` then ends its child
     /// processes.
-    async fn run_until_second(
-        &self,
-        work: impl Future<Output = Result<(), Failure>>,
-    ) -> Result<(), Failure> {
+    async fn run_until_second(&self, work: impl Future<Output = Result>) -> Result {
         self.immediate
             .run_until_cancelled(work)
             .await
@@ -727,7 +715,7 @@ struct Worker {
 impl Workers {
     /// Starts worker threads so that there are `count` in total with the calling thread; 0 means
     /// one for each processor.
-    pub(crate) fn start(count: usize) -> Result<Self, Failure> {
+    pub(crate) fn start(count: usize) -> Result<Self> {
         let count = match count {
             0 => thread::available_parallelism().map_or(1, NonZero::get),
             count => count,

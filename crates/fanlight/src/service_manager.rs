@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{info, warn};
 
-use fanlight_cli::failure::Failure;
+use fanlight_cli::failure::{Failure, Result};
 
 /// Reports that clients are served.
 pub(crate) fn ready() {
@@ -66,20 +66,16 @@ impl Sockets {
     }
 
     /// The socket for clients, if there is one.
-    pub(crate) fn clients(&mut self) -> Result<Option<ListeningSocket>, Failure> {
+    pub(crate) fn clients(&mut self) -> Result<Option<ListeningSocket>> {
         self.socket(0, "listen")
     }
 
     /// The socket for operators, if there is one.
-    pub(crate) fn operators(&mut self) -> Result<Option<ListeningSocket>, Failure> {
+    pub(crate) fn operators(&mut self) -> Result<Option<ListeningSocket>> {
         self.socket(1, "admin.listen")
     }
 
-    fn socket(
-        &mut self,
-        number: usize,
-        replaced: &str,
-    ) -> Result<Option<ListeningSocket>, Failure> {
+    fn socket(&mut self, number: usize, replaced: &str) -> Result<Option<ListeningSocket>> {
         let unusable = |error| {
             Failure::other(format!(
                 "socket {number} of the service manager cannot be used: {error}"

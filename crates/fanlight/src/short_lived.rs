@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_cli::cli::{CallArgs, EndpointArgs, ReplayArgs, TraceArgs, TraceTestArgs};
-use fanlight_cli::failure::{Failure, interruptible};
+use fanlight_cli::failure::{Failure, Result, interruptible};
 use fanlight_cli::inspect::{self, Client, DirectCall};
 use fanlight_cli::log::Log;
 use fanlight_cli::replay::Replay;
@@ -28,8 +28,8 @@ use crate::{auth, content};
 /// not start before the command runs.
 pub(crate) async fn with_assembly<T>(
     config: &Config,
-    command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    command: impl AsyncFnOnce(&Assembly) -> Result<T>,
+) -> Result<T> {
     observed(config, &Telemetry::off(), async |assembly| {
         inspect::complain(&assembly.gateway);
         command(assembly).await
@@ -40,8 +40,8 @@ pub(crate) async fn with_assembly<T>(
 /// Like [`with_assembly`], with a gateway's telemetry, which is delivered at the end.
 async fn with_traced_assembly<T>(
     config: &Config,
-    command: impl AsyncFnOnce(&Assembly, &Telemetry) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    command: impl AsyncFnOnce(&Assembly, &Telemetry) -> Result<T>,
+) -> Result<T> {
     let (telemetry, guard) = telemetry::start(
         config,
         content::settings(config),
@@ -61,8 +61,8 @@ async fn with_traced_assembly<T>(
 pub(crate) async fn observed<T>(
     config: &Config,
     telemetry: &Telemetry,
-    command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    command: impl AsyncFnOnce(&Assembly) -> Result<T>,
+) -> Result<T> {
     let end = CancellationToken::new();
     let has_users = config
         .servers
@@ -113,7 +113,7 @@ fn looked_through(config: &Config, endpoint: &EndpointArgs) -> Config {
 
 /// `fanlight diff`. A client over HTTP calls through the gateway. It uses the server's era, so that
 /// the gateway has nothing to translate.
-pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure> {
+pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result {
     let config = &looked_through(config, &args.endpoint);
     let (direct, through) = with_assembly(config, async |assembly| {
         let direct = DirectCall::run(&assembly.gateway, assembly.servers.backends(), args).await?;
@@ -150,7 +150,7 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
 }
 
 /// `fanlight replay`. `loaded` is the configuration, if the command line names one of its servers.
-pub(crate) async fn replay(loaded: Option<&Config>, args: &ReplayArgs) -> Result<(), Failure> {
+pub(crate) async fn replay(loaded: Option<&Config>, args: &ReplayArgs) -> Result {
     let replay = Replay::read(args)?;
     let config = replay.config(loaded)?;
     observed(&config, &Telemetry::off(), async |assembly| {
@@ -164,7 +164,7 @@ pub(crate) async fn replay(loaded: Option<&Config>, args: &ReplayArgs) -> Result
 }
 
 /// `fanlight trace-test` without a running gateway.
-pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<(), Failure> {
+pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result {
     let config = &looked_through(config, &EndpointArgs::default());
     with_traced_assembly(config, async |assembly, telemetry| {
         with_endpoint(
@@ -188,8 +188,8 @@ pub(crate) async fn with_endpoint<T>(
     assembly: &Assembly,
     telemetry: &Telemetry,
     path: &str,
-    command: impl AsyncFnOnce(String, String) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    command: impl AsyncFnOnce(String, String) -> Result<T>,
+) -> Result<T> {
     let end = CancellationToken::new();
     let listener = TcpListener::bind(("127.0.0.1", 0))
         .await

@@ -9,7 +9,7 @@ use fanlight_config::client_files::{self as client_files, Client, EditError, Ent
 use serde_json::Value;
 
 use crate::cli::NAME;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::replace::{self, NewFile};
 
 /// The suffix of a file's copy.
@@ -55,7 +55,7 @@ impl ClientFile {
 
     /// The path to write to. In the user's own files a link is followed; in a project a link is
     /// refused, since others may have made it.
-    fn target(&self) -> Result<PathBuf, Failure> {
+    fn target(&self) -> Result<PathBuf> {
         let Some(project) = &self.project else {
             return Ok(replace::target(&self.path));
         };
@@ -64,16 +64,16 @@ impl ClientFile {
             .ancestors()
             .take_while(|ancestor| *ancestor != project.as_path());
         match within.filter(|path| path.is_symlink()).last() {
-            Some(link) => Err(Failure::other(format!(
+            Some(link) => Err(failure!(
                 "{} is a link, and links in a project are not followed; remove it, or name the file itself with --file",
                 link.display()
-            ))),
+            )),
             None => Ok(self.path.clone()),
         }
     }
 
     /// Whether the file has an entry of this name.
-    pub(super) fn has(&self, name: &str) -> Result<bool, Failure> {
+    pub(super) fn has(&self, name: &str) -> Result<bool> {
         let text = self.read(&self.path)?.unwrap_or_default();
         Ok(client_files::find_entry(self.client, &text, name)
             .map_err(|error| self.cannot_edit(&error))?
@@ -91,7 +91,7 @@ impl ClientFile {
     }
 
     /// Adds an entry to the file. Returns the path of the file's copy, if the file existed.
-    pub(super) fn add(&self, entry: &Entry) -> Result<Option<PathBuf>, Failure> {
+    pub(super) fn add(&self, entry: &Entry) -> Result<Option<PathBuf>> {
         let path = self.target()?;
         let before = self.read(&path)?;
         let text = before.clone().unwrap_or_default();
@@ -122,9 +122,9 @@ impl ClientFile {
     }
 
     /// Removes the entry of this name from the file.
-    pub(super) fn undo(&self, name: &str) -> Result<Undone, Failure> {
+    pub(super) fn undo(&self, name: &str) -> Result<Undone> {
         let path = self.target()?;
-        let not_there = || Failure::other(format!("{} has no entry {name:?}", self.path.display()));
+        let not_there = || failure!("{} has no entry {name:?}", self.path.display());
         let text = self.read(&path)?.ok_or_else(not_there)?;
         let backup = backup_of(&path)?;
         match self.original(&path, &text, name)? {
@@ -156,12 +156,7 @@ impl ClientFile {
 
     /// The file's content before the entry, if nothing else has changed since: the copy's text, or
     /// empty if there was no file.
-    fn original(
-        &self,
-        path: &Path,
-        text: &str,
-        name: &str,
-    ) -> Result<Option<Option<String>>, Failure> {
+    fn original(&self, path: &Path, text: &str, name: &str) -> Result<Option<Option<String>>> {
         let Ok(Some(value)) = client_files::find_entry(self.client, text, name) else {
             return Ok(None);
         };
@@ -171,7 +166,7 @@ impl ClientFile {
         Ok((again.as_deref() == Ok(text) && copy.as_deref() != Some(text)).then_some(copy))
     }
 
-    fn read(&self, path: &Path) -> Result<Option<String>, Failure> {
+    fn read(&self, path: &Path) -> Result<Option<String>> {
         replace::read(path).map_err(|error| cannot("read", path, &error))
     }
 
@@ -206,7 +201,7 @@ fn leads_here(entry: &Value, url: Option<&str>) -> bool {
 
 /// The path of a file's copy. An existing copy must be a regular file: through a link, Fanlight
 /// would overwrite or read another file.
-fn backup_of(path: &Path) -> Result<PathBuf, Failure> {
+fn backup_of(path: &Path) -> Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(BACKUP);
     let backup = path.with_file_name(name);
@@ -223,5 +218,5 @@ fn backup_of(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn cannot(what: &str, path: &Path, error: &Error) -> Failure {
-    Failure::other(format!("cannot {what} {}: {error}", path.display()))
+    failure!("cannot {what} {}: {error}", path.display())
 }

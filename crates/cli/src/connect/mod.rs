@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::cli::{CommonArgs, ConnectArgs, NAME};
 use crate::configuration;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::observe::columns::render_rows;
 use crate::out::{self, complain, say};
 use file::{ClientFile, Undone};
 
 /// Lists the clients of this machine, or writes to the file of one.
-pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
+pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result {
     let places = machine_places();
     let Some(name) = &args.client else {
         return list(args, places.as_ref());
@@ -63,7 +63,7 @@ pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
         .ok()
         .filter(|_| args.write_token);
     if args.write_token && token.is_none() {
-        return Err(Failure::usage(
+        return Err(usage!(
             "--write-token writes the token in FANLIGHT_TOKEN, which is not set",
         ));
     }
@@ -114,14 +114,11 @@ fn file_options(args: &ConnectArgs) -> String {
 
 fn unknown_client(name: &str) -> Failure {
     let ids: Vec<_> = Client::ALL.into_iter().map(Client::as_str).collect();
-    Failure::usage(format!(
-        "unknown client {name:?}; known clients: {}",
-        ids.join(", ")
-    ))
+    usage!("unknown client {name:?}; known clients: {}", ids.join(", "))
 }
 
 /// The file to write to.
-fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<PathBuf, Failure> {
+fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<PathBuf> {
     if let Some(path) = &args.file {
         return Ok(path.clone());
     }
@@ -154,12 +151,12 @@ fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<P
         } else {
             "has no known file: HOME is not set"
         };
-        Failure::usage(format!("{} {why}; name one with --file", client.title()))
+        usage!("{} {why}; name one with --file", client.title())
     })
 }
 
 /// How clients reach the gateway with this configuration.
-fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target, Failure> {
+fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target> {
     let config = configuration::paths(common).unwrap_or_default();
     if let Some(url) = args.url.as_ref().filter(|_| !args.stdio) {
         return Ok(Target {
@@ -213,7 +210,7 @@ pub fn longest_entry(config: &Config) -> Option<(Client, String)> {
     all.max_by_key(|(_, name)| name.len())
 }
 
-fn print(args: &ConnectArgs, client: Client, file: &str, entry: &Entry) -> Result<(), Failure> {
+fn print(args: &ConnectArgs, client: Client, file: &str, entry: &Entry) -> Result {
     let snippet = entry.snippet();
     if args.json {
         let language = snippet.language.as_str();
@@ -229,13 +226,7 @@ fn print(args: &ConnectArgs, client: Client, file: &str, entry: &Entry) -> Resul
     Ok(())
 }
 
-fn report(
-    args: &ConnectArgs,
-    client: Client,
-    file: &Path,
-    action: &str,
-    text: &str,
-) -> Result<(), Failure> {
+fn report(args: &ConnectArgs, client: Client, file: &Path, action: &str, text: &str) -> Result {
     if args.json {
         let answer = json!({"client": client.as_str(), "file": file.display().to_string(), "action": action});
         out::pretty(&answer);
@@ -261,7 +252,7 @@ fn is_here(client: Client, path: &Path) -> bool {
 }
 
 /// Prints the clients, and whether they are installed and connected.
-fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
+fn list(args: &ConnectArgs, places: Option<&Places>) -> Result {
     let mut rows = Vec::new();
     let mut answer = Vec::new();
     for client in Client::ALL {

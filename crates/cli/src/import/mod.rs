@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{ImportArgs, Secrets};
 use crate::connect::{absolute, machine_places};
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::out::{complain, say};
 use crate::replace::{self, NewFile};
 use merge::{LeftOut, Taken, merge};
@@ -33,11 +33,11 @@ struct Import {
 }
 
 /// Shows the servers to import, and writes the configuration.
-pub fn import(args: &ImportArgs) -> Result<(), Failure> {
+pub fn import(args: &ImportArgs) -> Result {
     let import = Import::new(args)?;
     if import.taken.is_empty() {
         report::show(&import, args, false);
-        return Err(Failure::other(
+        return Err(failure!(
             "no server was found; --from names a file or a client",
         ));
     }
@@ -52,10 +52,10 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
             .map(|path| path.display().to_string())
             .collect();
         let names = names.join(" and ");
-        return Err(Failure::usage(format!(
+        return Err(usage!(
             "nothing was written, since {names} already exists; --force replaces it, --output \
              names another file"
-        )));
+        ));
     }
     import.write(args)?;
     report::show(&import, args, true);
@@ -63,7 +63,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
 }
 
 impl Import {
-    fn new(args: &ImportArgs) -> Result<Self, Failure> {
+    fn new(args: &ImportArgs) -> Result<Self> {
         let places = machine_places();
         let output = (args.output != Path::new("-")).then(|| absolute(&args.output));
         let mut sources = Vec::new();
@@ -81,7 +81,7 @@ impl Import {
             Secrets::Variables
         });
         if kind == Secrets::EnvFile && output.is_none() {
-            return Err(Failure::usage(
+            return Err(usage!(
                 "--secrets env-file writes a file beside the configuration: name it with --output",
             ));
         }
@@ -133,7 +133,7 @@ impl Import {
     }
 
     /// Writes secrets, then the configuration that refers to them.
-    fn write(&self, args: &ImportArgs) -> Result<(), Failure> {
+    fn write(&self, args: &ImportArgs) -> Result {
         if let Some(path) = &self.env_file {
             write(path, &self.moved.to_env_file(), true)?;
         }
@@ -150,9 +150,8 @@ impl Import {
 
 /// Writes a file. A file with secrets becomes readable only by its owner, even if it existed
 /// before.
-fn write(path: &Path, text: &str, has_secrets: bool) -> Result<(), Failure> {
-    let failed =
-        |error: std::io::Error| Failure::other(format!("cannot write {}: {error}", path.display()));
+fn write(path: &Path, text: &str, has_secrets: bool) -> Result {
+    let failed = |error: std::io::Error| failure!("cannot write {}: {error}", path.display());
     let path = replace::target(path);
     if has_secrets {
         hide(&path).map_err(failed)?;

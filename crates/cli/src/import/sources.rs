@@ -92,10 +92,10 @@ pub(super) fn find(from: &str, places: Option<&Places>) -> Result<Vec<Source>, F
     }
     let Some(client) = Client::from_name(from) else {
         let ids: Vec<_> = Client::ALL.into_iter().map(Client::as_str).collect();
-        return Err(Failure::usage(format!(
+        return Err(usage!(
             "{from} is neither a file nor a known client; clients: {}",
             ids.join(", ")
-        )));
+        ));
     };
     let files: Vec<_> = files_of(client, places)
         .into_iter()
@@ -107,11 +107,11 @@ pub(super) fn find(from: &str, places: Option<&Places>) -> Result<Vec<Source>, F
             .iter()
             .map(|path| path.display().to_string())
             .collect();
-        return Err(Failure::usage(format!(
+        return Err(usage!(
             "{} has no file on this machine: {}",
             client.title(),
             looked.join(", ")
-        )));
+        ));
     }
     found
         .into_iter()

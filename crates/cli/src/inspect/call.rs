@@ -16,7 +16,7 @@ use super::list::{fetch_list, incomplete};
 use super::{arguments, has_pairs, names, no_such_tool, tool_call, tools};
 use crate::cli::CallArgs;
 use crate::endpoints::find_named;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::observe::Admin;
 use crate::out::{self, complain, say};
 
@@ -25,7 +25,7 @@ const MESSAGES: usize = 64;
 
 /// Calls a tool of this gateway and prints the result: as text on a terminal, otherwise with the
 /// server's bytes. Fails if it is a JSON-RPC error or a result with `isError`.
-pub async fn call(gateway: &Gateway, args: &CallArgs) -> Result<(), Failure> {
+pub async fn call(gateway: &Gateway, args: &CallArgs) -> Result {
     let endpoint = find_named(&args.endpoint, gateway)?;
     let schema = if has_pairs(&args.arguments) {
         let tools = tools(gateway, &endpoint).await;
@@ -68,7 +68,7 @@ pub async fn call(gateway: &Gateway, args: &CallArgs) -> Result<(), Failure> {
 }
 
 /// Prints the answer to a tool call; fails if it is an error.
-pub(super) fn print_response(response: &Response, json: bool) -> Result<(), Failure> {
+pub(super) fn print_response(response: &Response, json: bool) -> Result {
     print(&response.body(), json);
     let failed = response
         .view::<CallToolResult>()
@@ -80,7 +80,7 @@ pub(super) fn print_response(response: &Response, json: bool) -> Result<(), Fail
 }
 
 /// [`call`] through a running gateway.
-pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure> {
+pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result {
     let list = async || fetch_list(admin, ListKind::Tools, args.endpoint.path()).await;
     let schema = if has_pairs(&args.arguments) {
         list()
@@ -125,7 +125,7 @@ pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure>
 }
 
 /// Calls a tool, and shows its progress. Declines questions of the server.
-async fn attended(admin: &Admin, request: String) -> Result<Bytes, Failure> {
+async fn attended(admin: &Admin, request: String) -> Result<Bytes> {
     let mut stream = admin.post_followed("/api/call", request).await?;
     let mut call = Json::null();
     while let Some(event) = admin.next_event(&mut stream).await? {
@@ -152,13 +152,11 @@ async fn attended(admin: &Admin, request: String) -> Result<Bytes, Failure> {
                     .post_json("/api/call/answer", answer.finish().as_text().to_owned())
                     .await?;
             }
-            b"cancelled" => return Err(Failure::other("the call was cancelled")),
+            b"cancelled" => return Err(failure!("the call was cancelled")),
             _ => {}
         }
     }
-    Err(Failure::other(
-        "the gateway ended the call without an answer",
-    ))
+    Err(failure!("the gateway ended the call without an answer",))
 }
 
 fn print(body: &Json, json: bool) {
@@ -229,10 +227,10 @@ fn show_progress(params: &Json) {
     ));
 }
 
-fn outcome(is_error: bool, is_failed: bool) -> Result<(), Failure> {
+fn outcome(is_error: bool, is_failed: bool) -> Result {
     match (is_error, is_failed) {
-        (true, _) => Err(Failure::other("the call was answered with an error")),
-        (false, true) => Err(Failure::other("the tool reported an error (isError)")),
+        (true, _) => Err(failure!("the call was answered with an error")),
+        (false, true) => Err(failure!("the tool reported an error (isError)")),
         (false, false) => Ok(()),
     }
 }

@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::call::progress;
 use super::check::sign_in::wanted_at;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::judge::peer::LONGEST;
 use crate::judge::peer::http::{EventStream, Http, media_type, read, send};
 use crate::login::ServerByUrl;
@@ -60,7 +60,7 @@ enum Credentials {
 
 impl Client {
     /// A client without credentials of the server at `url`.
-    pub fn new(url: &str, timeout: Duration) -> Result<Self, Failure> {
+    pub fn new(url: &str, timeout: Duration) -> Result<Self> {
         let mut http =
             Http::new(url, &[], Revision::NEWEST_MODERN, timeout).map_err(Failure::other)?;
         http.revision = Some(Revision::NEWEST_MODERN.to_string());
@@ -100,7 +100,7 @@ impl Client {
 
     /// The server's challenge to sign in; `None` if the server serves this client, wants something
     /// else, or cannot be reached.
-    pub(super) async fn challenge(&self) -> Result<Option<Challenge>, Failure> {
+    pub(super) async fn challenge(&self) -> Result<Option<Challenge>> {
         let (body, headers) =
             modern_request("server/discover", ObjectBuilder::new(), Vec::new(), None);
         let shown = self.credential_headers().await?;
@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// The token of the user's sign-in, if there is one.
-    pub(super) async fn token(&self) -> Result<Option<String>, Failure> {
+    pub(super) async fn token(&self) -> Result<Option<String>> {
         match &self.credentials {
             Credentials::Granted(server) => server.token().await,
             Credentials::Nothing | Credentials::Token(_) => Ok(None),
@@ -134,7 +134,7 @@ impl Client {
         mirrored: &[ParamHeader],
         arguments: &Json,
         trace: Option<TraceParents<'_>>,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response> {
         let mut params = ObjectBuilder::new();
         params.string("name", tool).member("arguments", arguments);
         let mut headers = vec![(header::NAME.to_owned(), header::encode(tool).into_owned())];
@@ -155,13 +155,13 @@ impl Client {
         params: ObjectBuilder,
         headers: Headers,
         trace: Option<TraceParents<'_>>,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response> {
         let (body, headers) = modern_request(method, params, headers, trace);
         self.answer(self.post(body, headers).await?).await
     }
 
     /// The entries of a list; none if the server has no such list.
-    pub(super) async fn entries(&self, kind: ListKind) -> Result<Vec<Json>, Failure> {
+    pub(super) async fn entries(&self, kind: ListKind) -> Result<Vec<Json>> {
         let (method, mut all) = (kind.method(), Vec::new());
         let mut cursor: Option<Json> = None;
         for _ in 0..PAGES {
@@ -177,11 +177,11 @@ impl Client {
                 if page.error_code() == Some(code::METHOD_NOT_FOUND) {
                     break;
                 }
-                return Err(Failure::other(format!(
+                return Err(failure!(
                     "the gateway does not answer {}: {}",
                     method.as_str(),
                     plain(page.body().as_text(), 300)
-                )));
+                ));
             };
             let entries = result.get(kind.member()).unwrap_or_default();
             all.extend(entries.items());
@@ -197,23 +197,21 @@ impl Client {
 
     /// Sends a message. If the server refuses its credentials, it did not run, and is sent again
     /// with others if there are any.
-    async fn post(&self, body: Bytes, headers: Headers) -> Result<reqwest::Response, Failure> {
+    async fn post(&self, body: Bytes, headers: Headers) -> Result<reqwest::Response> {
         let shown = self.credential_headers().await?;
         let response = self.send(body.clone(), &headers, &shown).await?;
         self.unless_refused(response, body, &headers, shown).await
     }
 
     /// The header fields with the client's credentials.
-    async fn credential_headers(&self) -> Result<HeaderMap, Failure> {
+    async fn credential_headers(&self) -> Result<HeaderMap> {
         match &self.credentials {
             Credentials::Nothing => Ok(HeaderMap::new()),
             Credentials::Granted(server) => server.headers().await,
             Credentials::Token(token) => {
                 let value = HeaderValue::try_from(format!("Bearer {token}"));
                 let mut value = value.map_err(|_| {
-                    Failure::usage(format!(
-                        "{TOKEN} has characters that are not allowed in a token"
-                    ))
+                    usage!("{TOKEN} has characters that are not allowed in a token")
                 })?;
                 value.set_sensitive(true);
                 Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
@@ -229,7 +227,7 @@ impl Client {
         body: Bytes,
         headers: &Headers,
         mut shown: HeaderMap,
-    ) -> Result<reqwest::Response, Failure> {
+    ) -> Result<reqwest::Response> {
         let Credentials::Granted(server) = &self.credentials else {
             return Ok(response);
         };
@@ -273,7 +271,7 @@ impl Client {
         body: Bytes,
         headers: &Headers,
         shown: &HeaderMap,
-    ) -> Result<reqwest::Response, Failure> {
+    ) -> Result<reqwest::Response> {
         let mut request = self.http.message_to(self.http.url().clone(), body);
         for (name, value) in headers {
             request = request.header(name, value);
@@ -283,7 +281,7 @@ impl Client {
     }
 
     /// The JSON-RPC response in an HTTP response: its body, or an event of its stream.
-    async fn answer(&self, http: reqwest::Response) -> Result<Response, Failure> {
+    async fn answer(&self, http: reqwest::Response) -> Result<Response> {
         let (status, challenge) = (
             http.status(),
             Challenge::from_headers(http.headers().get_all(WWW_AUTHENTICATE)),
@@ -292,8 +290,8 @@ impl Client {
             let mut stream = EventStream::new(http, LONGEST);
             loop {
                 let event = stream.next().await.map_err(Failure::other)?;
-                let event = event
-                    .ok_or_else(|| Failure::other("the event stream ended without the response"))?;
+                let event =
+                    event.ok_or_else(|| failure!("the event stream ended without the response"))?;
                 match Message::parse(event.data, MAX_NESTING) {
                     Ok(Message::Notification(notification)) => progress(&notification),
                     Ok(Message::Request(_)) => {}
@@ -310,12 +308,10 @@ impl Client {
                 // Boxed to keep the futures of all messages small.
                 Err(Box::pin(self.not_let_in(status, challenge)).await)
             }
-            Ok(_) => Err(Failure::other(
+            Ok(_) => Err(failure!(
                 "the gateway sent something other than a JSON-RPC response",
             )),
-            Err(error) => Err(Failure::other(format!(
-                "the gateway's answer is invalid: {error}"
-            ))),
+            Err(error) => Err(failure!("the gateway's answer is invalid: {error}")),
         }
     }
 
@@ -337,11 +333,11 @@ impl Client {
             }
             _ => None,
         };
-        Failure::other(format!(
+        failure!(
             "the server {what} (status {}){}",
             status.as_u16(),
             sign_in.unwrap_or_default()
-        ))
+        )
     }
 }
 

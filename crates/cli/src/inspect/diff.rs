@@ -15,7 +15,7 @@ use fanlight_protocol::{Era, Json, Response};
 use super::{arguments, names, no_such_tool, tool_call, tools};
 use crate::cli::CallArgs;
 use crate::endpoints::find_named;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::out::{self, say};
 
 /// Bytes shown around the first difference.
@@ -39,7 +39,7 @@ impl DirectCall {
         gateway: &Gateway,
         mut backends: impl Iterator<Item = (BackendId, Arc<dyn BackendClient>)>,
         args: &CallArgs,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self> {
         let endpoint = find_named(&args.endpoint, gateway)?;
         let snapshot = tools(gateway, &endpoint).await;
         let tool = snapshot
@@ -49,7 +49,7 @@ impl DirectCall {
         let arguments = arguments(&args.arguments, schema.as_ref())?;
         let backend = backends.find(|(id, _)| *id == tool.backend);
         let (Some((_, backend)), Some(original)) = (backend, &tool.original) else {
-            return Err(Failure::other("no server has this tool"));
+            return Err(failure!("no server has this tool"));
         };
         if !args.json {
             say_intended(&snapshot, tool);
@@ -74,17 +74,17 @@ impl DirectCall {
     pub async fn send_through(
         &self,
         mut gateways: impl Iterator<Item = (BackendId, Arc<dyn BackendClient>)>,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response> {
         let (_, gateway) = gateways
             .next()
-            .ok_or_else(|| Failure::other("no gateway to call through"))?;
+            .ok_or_else(|| failure!("no gateway to call through"))?;
         let call = tool_call(&self.tool, &self.arguments, Endpoint::Everything);
         request(&*gateway, call).await
     }
 
     /// Prints the differences of this call's result and the one `through` the gateway. Fails if
     /// they differ.
-    pub fn compare(&self, through: &Response, json: bool) -> Result<(), Failure> {
+    pub fn compare(&self, through: &Response, json: bool) -> Result {
         let (left, right) = (self.response.body(), through.body());
         let tolerance = Tolerance::default();
         let found = match self.response.is_error() == through.is_error() {
@@ -95,7 +95,7 @@ impl DirectCall {
         let bytes = compare_bytes(&left, &right);
         let are_equal = values.is_empty() && bytes.is_none();
         let failure = || {
-            Failure::other(
+            failure!(
                 "the results differ (a tool that answers differently each time differs here too)",
             )
         };
@@ -136,7 +136,7 @@ impl DirectCall {
     }
 }
 
-async fn request(backend: &dyn BackendClient, call: Unresolved) -> Result<Response, Failure> {
+async fn request(backend: &dyn BackendClient, call: Unresolved) -> Result<Response> {
     let call = Call {
         method: call.method,
         params: call.params,
@@ -144,7 +144,7 @@ async fn request(backend: &dyn BackendClient, call: Unresolved) -> Result<Respon
         messages: ServerMessages::discard(),
     };
     let answer = backend.request(call).await;
-    answer.map_err(|error| Failure::other(format!("server {:?} {error}", backend.name())))
+    answer.map_err(|error| failure!("server {:?} {error}", backend.name()))
 }
 
 /// Prints the configured differences between the tool and its server's definition.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::list::incomplete;
 use crate::cli::FindArgs;
 use crate::endpoints::find_named;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::observe::columns::{self, Column};
 use crate::observe::style::Style;
 use crate::out::say;
@@ -31,7 +31,7 @@ struct Expectation {
 }
 
 /// Prints the tools that a query finds, or checks a file of expectations.
-pub async fn find(gateway: &Gateway, args: &FindArgs) -> Result<(), Failure> {
+pub async fn find(gateway: &Gateway, args: &FindArgs) -> Result {
     let endpoint = find_named(&args.endpoint, gateway)?;
     let tools = gateway.catalogue(ListKind::Tools, &endpoint).await;
     let missing: Vec<_> = incomplete(&tools).collect();
@@ -75,10 +75,10 @@ fn print(found: &[FoundTool]) {
     say!("{}", columns::render(&columns, width));
 }
 
-fn check(tools: &ListView, file: &Path) -> Result<(), Failure> {
+fn check(tools: &ListView, file: &Path) -> Result {
     let place = file.display();
     let text = fs::read_to_string(file);
-    let text = text.map_err(|error| Failure::usage(format!("{place}: {error}")))?;
+    let text = text.map_err(|error| usage!("{place}: {error}"))?;
     let (mut count, mut missed) = (0, Vec::new());
     for (number, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() {
@@ -88,8 +88,7 @@ fn check(tools: &ListView, file: &Path) -> Result<(), Failure> {
             query,
             expect,
             within,
-        } = serde_json::from_str(line)
-            .map_err(|error| Failure::usage(format!("{place}:{number}: {error}")))?;
+        } = serde_json::from_str(line).map_err(|error| usage!("{place}:{number}: {error}"))?;
         let within = within.unwrap_or(WITHIN);
         let found = tools.find_tools(&query, LOOKED_AT.max(within));
         for name in expect {

@@ -10,7 +10,7 @@ use fanlight_protocol::visible::plain;
 
 use crate::cli::{EndpointArgs, Listed};
 use crate::endpoints::find_named;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::observe::Admin;
 use crate::observe::columns::{self, Column};
 use crate::observe::style::Style;
@@ -40,7 +40,7 @@ impl Wanted<'_> {
 }
 
 /// Prints the merged lists; fails if a server's part is missing.
-pub async fn list(gateway: &Gateway, wanted: &Wanted<'_>) -> Result<(), Failure> {
+pub async fn list(gateway: &Gateway, wanted: &Wanted<'_>) -> Result {
     let mut lists = Vec::new();
     let endpoint = find_named(wanted.endpoint, gateway)?;
     for kind in wanted.kinds() {
@@ -53,7 +53,7 @@ pub async fn list(gateway: &Gateway, wanted: &Wanted<'_>) -> Result<(), Failure>
 }
 
 /// [`list`] through a running gateway.
-pub async fn list_of_running(admin: &Admin, wanted: &Wanted<'_>) -> Result<(), Failure> {
+pub async fn list_of_running(admin: &Admin, wanted: &Wanted<'_>) -> Result {
     let mut lists = Vec::new();
     for kind in wanted.kinds() {
         lists.push((
@@ -69,7 +69,7 @@ pub(crate) async fn fetch_list(
     admin: &Admin,
     kind: ListKind,
     endpoint: Option<&str>,
-) -> Result<List, Failure> {
+) -> Result<List> {
     let mut query = vec![("kind", kind.member().to_owned())];
     query.extend(endpoint.map(|path| ("endpoint", path.to_owned())));
     let answer = admin.get("/api/catalogue", &query).await?;
@@ -77,7 +77,7 @@ pub(crate) async fn fetch_list(
     Ok(List::read(&answer.get(kind.member()).unwrap_or_default()))
 }
 
-pub(super) fn print_all(lists: &[(ListKind, List)], json: bool) -> Result<(), Failure> {
+pub(super) fn print_all(lists: &[(ListKind, List)], json: bool) -> Result {
     let mut all = ObjectBuilder::new();
     for (kind, list) in lists {
         if json {

@@ -28,7 +28,7 @@ use fanlight_protocol::{Json, Method};
 use self::check::sign_in::wanted_at;
 use self::list::print_all;
 use crate::cli::CallArgs;
-use crate::failure::{Failure, interruptible};
+use crate::failure::{Failure, Result, interruptible};
 use crate::login::{Browser, ServerByUrl};
 use crate::out;
 use crate::suggestions::did_you_mean;
@@ -49,12 +49,12 @@ fn no_such_tool<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Failure
         meant if meant.is_empty() => "; `fanlight list tools` lists the tools".to_owned(),
         meant => meant,
     };
-    Failure::usage(format!("no tool is called {name:?}{meant}"))
+    usage!("no tool is called {name:?}{meant}")
 }
 
 /// A tool's arguments from the command line: a JSON object, or `key=value` pairs. The tool's
 /// `schema` says whether the text of a value is JSON.
-fn arguments(given: &[String], schema: Option<&Json>) -> Result<Json, Failure> {
+fn arguments(given: &[String], schema: Option<&Json>) -> Result<Json> {
     if !has_pairs(given) {
         return given
             .first()
@@ -64,13 +64,11 @@ fn arguments(given: &[String], schema: Option<&Json>) -> Result<Json, Failure> {
     let mut all = ObjectBuilder::new();
     let mut names: Vec<&str> = Vec::new();
     for pair in given {
-        let (name, text) = pair.split_once('=').ok_or_else(|| {
-            Failure::usage(format!("write each argument as key=value, not {pair:?}"))
-        })?;
+        let (name, text) = pair
+            .split_once('=')
+            .ok_or_else(|| usage!("write each argument as key=value, not {pair:?}"))?;
         if names.contains(&name) {
-            return Err(Failure::usage(format!(
-                "the argument {name:?} is given twice"
-            )));
+            return Err(usage!("the argument {name:?} is given twice"));
         }
         names.push(name);
         let property = properties.as_ref().and_then(|all| all.get(name));
@@ -88,7 +86,7 @@ fn has_pairs(given: &[String]) -> bool {
 }
 
 /// The value of an argument: text if its schema allows a string, else JSON.
-fn typed(name: &str, text: &str, schema: Option<&Json>) -> Result<Json, Failure> {
+fn typed(name: &str, text: &str, schema: Option<&Json>) -> Result<Json> {
     let kind = schema.and_then(|schema| schema.get("type"));
     let kinds: Vec<String> = match &kind {
         Some(kind) => kind
@@ -105,26 +103,22 @@ fn typed(name: &str, text: &str, schema: Option<&Json>) -> Result<Json, Failure>
     match Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING) {
         Ok(json) => Ok(json),
         Err(_) if kinds.is_empty() => Ok(Json::string(text)),
-        Err(_) => Err(Failure::usage(format!(
+        Err(_) => Err(usage!(
             "the argument {name:?} must be JSON of the type {}, not {text}",
             kinds.join(" or ")
-        ))),
+        )),
     }
 }
 
-fn object(text: &str) -> Result<Json, Failure> {
-    let json =
-        Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING).map_err(|error| {
-            Failure::usage(format!(
-                "the tool's arguments are not JSON: {error}: {text}"
-            ))
-        })?;
+fn object(text: &str) -> Result<Json> {
+    let json = Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING)
+        .map_err(|error| usage!("the tool's arguments are not JSON: {error}: {text}"))?;
     if json.is_object() {
         Ok(json)
     } else {
-        Err(Failure::usage(format!(
+        Err(usage!(
             "the tool's arguments must be a JSON object, not {text}"
-        )))
+        ))
     }
 }
 
@@ -160,11 +154,7 @@ async fn tools(gateway: &Gateway, endpoint: &Endpoint) -> ListView {
 const LIST: Duration = Duration::from_secs(10);
 
 /// Prints the lists that clients of this endpoint get.
-pub async fn list_at(
-    url: &str,
-    wanted: &Wanted<'_>,
-    browser: Option<Browser>,
-) -> Result<(), Failure> {
+pub async fn list_at(url: &str, wanted: &Wanted<'_>, browser: Option<Browser>) -> Result {
     let lists = as_client(url, LIST, browser, async |client| {
         let mut lists = Vec::new();
         for kind in wanted.kinds() {
@@ -179,7 +169,7 @@ pub async fn list_at(
 }
 
 /// Calls a tool and prints the result.
-pub async fn call_at(url: &str, args: &CallArgs, browser: Option<Browser>) -> Result<(), Failure> {
+pub async fn call_at(url: &str, args: &CallArgs, browser: Option<Browser>) -> Result {
     let response = as_client(url, Timeouts::default().call, browser, async |client| {
         let (tool, mirrored, schema) = trace_test::find(client, Some(&args.tool)).await?;
         let arguments = arguments(&args.arguments, Some(&schema))?;
@@ -195,7 +185,7 @@ pub(crate) async fn sign_in_at(
     url: &str,
     timeout: Duration,
     browser: Option<Browser>,
-) -> Result<(Option<String>, Option<SignIn>), Failure> {
+) -> Result<(Option<String>, Option<SignIn>)> {
     let server = ServerByUrl::new(url, browser)?;
     let entry = server.server().clone();
     let client = Client::new(url, timeout)?.or_signed_in(server);
@@ -211,8 +201,8 @@ async fn as_client<T>(
     url: &str,
     timeout: Duration,
     browser: Option<Browser>,
-    command: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    command: impl AsyncFnOnce(&Client) -> Result<T>,
+) -> Result<T> {
     let server = ServerByUrl::new(url, browser)?;
     let client = Client::new(url, timeout)?
         .with_token_of_environment()

@@ -24,7 +24,7 @@ use super::client::{Client, TraceParents};
 use super::hops::{Hop, Sent, judge};
 use super::{arguments, no_such_tool};
 use crate::cli::{CommonArgs, TraceTestArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::observe::spans::{self, Kind, Span};
 use crate::observe::style::{Style, duration};
 use crate::observe::{Admin, waterfall};
@@ -37,11 +37,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Calls a tool of a gateway on this machine, whose `telemetry` records the spans. Prints each hop
 /// and the trace; fails if a hop lost the context.
-pub async fn trace_test(
-    client: &Client,
-    telemetry: &Telemetry,
-    args: &TraceTestArgs,
-) -> Result<(), Failure> {
+pub async fn trace_test(client: &Client, telemetry: &Telemetry, args: &TraceTestArgs) -> Result {
     let ids = Ids::random();
     let answer = call(client, args, &ids).await?;
     let trace = from_ring(telemetry, &ids).await;
@@ -54,7 +50,7 @@ pub async fn trace_test_at(
     config: &Config,
     args: &TraceTestArgs,
     common: &CommonArgs,
-) -> Result<(), Failure> {
+) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
     let client = Client::new(url, config.timeouts.call)?.with_token_of_environment();
     let ids = Ids::random();
@@ -64,7 +60,7 @@ pub async fn trace_test_at(
 }
 
 /// Prints the hops of a call and its trace, which is OTLP-JSON.
-fn show_hops(ids: &Ids, answer: &Response, trace: &str, json: bool) -> Result<(), Failure> {
+fn show_hops(ids: &Ids, answer: &Response, trace: &str, json: bool) -> Result {
     let recorded = spans::read(trace.as_bytes()).map_err(Failure::other)?;
     let sent = Sent {
         trace: &ids.trace,
@@ -80,7 +76,7 @@ fn show_hops(ids: &Ids, answer: &Response, trace: &str, json: bool) -> Result<()
     }
     match hops.iter().filter(|hop| hop.carried.is_err()).count() {
         0 => Ok(()),
-        _ => Err(Failure::other("the trace was not propagated on every hop")),
+        _ => Err(failure!("the trace was not propagated on every hop")),
     }
 }
 
@@ -107,7 +103,7 @@ impl Ids {
 }
 
 /// Calls the tool.
-async fn call(client: &Client, args: &TraceTestArgs, ids: &Ids) -> Result<Response, Failure> {
+async fn call(client: &Client, args: &TraceTestArgs, ids: &Ids) -> Result<Response> {
     let arguments = arguments(&[args.arguments().to_owned()], None)?;
     let (meta, header) = (ids.traceparent(&ids.meta), ids.traceparent(&ids.header));
     let (tool, mirrored, _) = find(client, args.tool.as_deref()).await?;
@@ -130,7 +126,7 @@ async fn call(client: &Client, args: &TraceTestArgs, ids: &Ids) -> Result<Respon
 pub(super) async fn find(
     client: &Client,
     wanted: Option<&str>,
-) -> Result<(String, Vec<ParamHeader>, Json), Failure> {
+) -> Result<(String, Vec<ParamHeader>, Json)> {
     let mut names = Vec::new();
     let mut reader_with_arguments = None;
     for entry in client.entries(ListKind::Tools).await? {
@@ -226,7 +222,7 @@ async fn from_ring(telemetry: &Telemetry, ids: &Ids) -> String {
 }
 
 /// Reads the trace from a running gateway's admin listener once the request's span has ended.
-async fn from_admin(admin: &Admin, ids: &Ids) -> Result<String, Failure> {
+async fn from_admin(admin: &Admin, ids: &Ids) -> Result<String> {
     let until = Instant::now() + LAST_SPAN;
     loop {
         let text = admin.get(&format!("/api/traces/{}", ids.trace), &[]).await;

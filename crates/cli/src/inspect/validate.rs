@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::check::authentication;
 use crate::cli::{CommonArgs, ValidateArgs};
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::flagged::{self, Flagged, find_flagged};
 use crate::known_lists::KnownLists;
 use crate::out::{self, counted, say};
@@ -17,10 +17,9 @@ use crate::{configuration, listeners, pins, policy, unmatched};
 
 /// Fails if the configuration cannot be used. `--allow-missing-env` skips checks that depend on
 /// unset variables.
-pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure> {
-    let paths = configuration::paths(common).ok_or_else(|| {
-        Failure::usage("there is no configuration to validate: name it with --config")
-    })?;
+pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result {
+    let paths = configuration::paths(common)
+        .ok_or_else(|| usage!("there is no configuration to validate: name it with --config"))?;
     let names = paths
         .iter()
         .map(|path| path.display().to_string())
@@ -94,10 +93,10 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure>
             .for_each(|warning| say!("warning: {warning}"));
     }
     if !refused.is_empty() {
-        return Err(Failure::usage(format!(
+        return Err(usage!(
             "{names}: `fanlight run` refuses this configuration: {}",
             refused.join("\n")
-        )));
+        ));
     }
     if !args.json {
         say!(

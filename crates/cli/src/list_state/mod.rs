@@ -35,7 +35,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use super::instance;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::memory::budgets;
 pub use record::KeptServer;
 use record::{Contents, Definition, KeptNames, Unusable};
@@ -97,11 +97,10 @@ struct Kept {
 impl ListState {
     /// Opens the state folder: the configured one, else the user's folder for these files. Creates
     /// it if necessary.
-    pub fn open(config: &Config, files: Option<&[PathBuf]>) -> Result<Option<Self>, Failure> {
+    pub fn open(config: &Config, files: Option<&[PathBuf]>) -> Result<Option<Self>> {
         if let Some(path) = &config.state_dir {
             let folder = Folder::open(Path::new(path));
-            let folder =
-                folder.map_err(|problem| Failure::other(format!("stateDir: {problem}")))?;
+            let folder = folder.map_err(|problem| failure!("stateDir: {problem}"))?;
             return Ok(match Self::in_folder(&folder, true, config) {
                 Ok(state) => {
                     remove_former(&state.path);

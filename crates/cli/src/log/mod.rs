@@ -89,9 +89,8 @@ pub fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
         .clone()
         .or(from_env)
         .unwrap_or_else(|| default.to_owned());
-    let filter = EnvFilter::try_new(&directives).map_err(|error| {
-        Failure::usage(format!("--log {directives:?} is no log filter: {error}"))
-    })?;
+    let filter = EnvFilter::try_new(&directives)
+        .map_err(|error| usage!("--log {directives:?} is no log filter: {error}"))?;
     // This library logs each refused certificate as an error; Fanlight reports the same with a
     // remedy.
     let filter = match directives.contains(VERIFIER) {
@@ -103,7 +102,7 @@ pub fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
     };
     let (terminal, colours) = (io::stderr().is_terminal(), out::has_colours(&io::stderr()));
     let (log, writer) = if serves {
-        let cannot = |error| Failure::other(format!("cannot start the thread of the log: {error}"));
+        let cannot = |error| failure!("cannot start the thread of the log: {error}");
         let out: Box<dyn io::Write + Send> = if terminal {
             Box::new(AboveDrawing(io::stderr()))
         } else {
@@ -151,7 +150,7 @@ pub fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
             })
             .try_init()
     };
-    started.map_err(|error| Failure::usage(format!("cannot start logging: {error}")))?;
+    started.map_err(|error| usage!("cannot start logging: {error}"))?;
     if serves {
         // The standard hook writes to standard error directly, and would wait for its reader.
         panic::set_hook(Box::new(|panic| error!("{panic}")));

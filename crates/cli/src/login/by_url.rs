@@ -14,7 +14,7 @@ use http::{HeaderMap, Method};
 use url::Url;
 
 use super::{Browser, sign_in, user};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::list_state::user_state_of;
 use crate::out::complain;
 use crate::users::{Clients, Users, auth_of_users};
@@ -34,8 +34,8 @@ pub(crate) struct ServerByUrl {
 
 impl ServerByUrl {
     /// The server at this URL.
-    pub(crate) fn new(url: &str, browser: Option<Browser>) -> Result<Self, Failure> {
-        let wrong = || Failure::usage(format!("{url:?} is not an http or https URL"));
+    pub(crate) fn new(url: &str, browser: Option<Browser>) -> Result<Self> {
+        let wrong = || usage!("{url:?} is not an http or https URL");
         let mut url = Url::parse(url).map_err(|_| wrong())?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong());
@@ -77,7 +77,7 @@ impl ServerByUrl {
     }
 
     /// The header fields of the next message; empty unless the user has signed in before.
-    pub(crate) async fn headers(&self) -> Result<HeaderMap, Failure> {
+    pub(crate) async fn headers(&self) -> Result<HeaderMap> {
         if !is_kept() || self.permitted().is_err() {
             return Ok(HeaderMap::new());
         }
@@ -88,7 +88,7 @@ impl ServerByUrl {
     }
 
     /// The user's access token for other uses than messages; `None` if there is none.
-    pub(crate) async fn token(&self) -> Result<Option<String>, Failure> {
+    pub(crate) async fn token(&self) -> Result<Option<String>> {
         if !is_kept() || self.permitted().is_err() {
             return Ok(None);
         }
@@ -106,7 +106,7 @@ impl ServerByUrl {
         &self,
         refused: Refused<'_>,
         is_again: bool,
-    ) -> Result<Option<HeaderMap>, Failure> {
+    ) -> Result<Option<HeaderMap>> {
         let wants_token =
             refused.challenges.is_empty() || Challenge::from_headers(refused.challenges).is_some();
         if !wants_token || (self.browser.is_none() && !is_kept()) {
@@ -135,7 +135,7 @@ impl ServerByUrl {
     }
 
     /// Signs the user in, even if it is not necessary.
-    pub(crate) async fn sign_in(&self, browser: Browser) -> Result<(), Failure> {
+    pub(crate) async fn sign_in(&self, browser: Browser) -> Result {
         self.permitted()?;
         sign_in(self.grants()?, self.name(), None, browser).await
     }
@@ -146,21 +146,21 @@ impl ServerByUrl {
     }
 
     /// The store of grants, with this server added.
-    pub(super) fn grants(&self) -> Result<&Grants, Failure> {
+    pub(super) fn grants(&self) -> Result<&Grants> {
         if let Some(opened) = self.users.opened_store() {
             return opened.map(|opened| &opened.grants).map_err(Failure::other);
         }
         if folder().is_none() {
-            return Err(Failure::other(
+            return Err(failure!(
                 "no folder to store your sign-in: set XDG_STATE_HOME or HOME",
             ));
         }
         add(&self.users, &self.server)
     }
 
-    fn access(&self) -> Result<UserAccess, Failure> {
+    fn access(&self) -> Result<UserAccess> {
         let access = self.grants()?.user_access(&user(), self.name());
-        access.ok_or_else(|| Failure::other("unknown server"))
+        access.ok_or_else(|| failure!("unknown server"))
     }
 
     fn message(&self) -> Message<'_> {
@@ -172,17 +172,17 @@ impl ServerByUrl {
 
     /// Whether a token may be sent to the server: nobody may be able to read it in transit
     /// (2026-07-28 basic/authorization, Communication Security).
-    fn permitted(&self) -> Result<(), Failure> {
+    fn permitted(&self) -> Result {
         let requests =
             Requests::new(&Trust::in_server(self.url.clone())).map_err(Failure::other)?;
-        requests.permits(&self.url).map_err(|error| {
-            Failure::other(format!("users cannot sign in to this server: {error}"))
-        })
+        requests
+            .permits(&self.url)
+            .map_err(|error| failure!("users cannot sign in to this server: {error}"))
     }
 }
 
 /// The only user's grants at servers named by URL; `None` if there are none.
-pub(super) async fn grants() -> Result<Option<Grants>, Failure> {
+pub(super) async fn grants() -> Result<Option<Grants>> {
     if !is_kept() {
         return Ok(None);
     }
@@ -221,8 +221,8 @@ fn users(config: &Config) -> Users {
     Users::new(config, None, Clients::OfOneUser, None, Arc::default())
 }
 
-fn add<'a>(users: &'a Users, server: &Server) -> Result<&'a Grants, Failure> {
-    let auth = auth_of_users(server).ok_or_else(|| Failure::other("its users do not sign in"))?;
+fn add<'a>(users: &'a Users, server: &Server) -> Result<&'a Grants> {
+    let auth = auth_of_users(server).ok_or_else(|| failure!("its users do not sign in"))?;
     users
         .add(server, auth)
         .map(|opened| &opened.grants)

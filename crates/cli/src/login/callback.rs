@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::failure::{Failure, interruptible};
+use crate::failure::{Failure, Result, interruptible};
 
 const PATH: &str = "/oauth/callback";
 /// The time limit for the user.
@@ -35,10 +35,8 @@ pub(super) struct CallbackListener {
 }
 
 impl CallbackListener {
-    pub(super) async fn open() -> Result<Self, Failure> {
-        let cannot = |error: std::io::Error| {
-            Failure::other(format!("cannot listen for the browser: {error}"))
-        };
+    pub(super) async fn open() -> Result<Self> {
+        let cannot = |error: std::io::Error| failure!("cannot listen for the browser: {error}");
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         let address = Url::parse(&format!("http://{address}{PATH}"));
@@ -54,7 +52,7 @@ impl CallbackListener {
     }
 
     /// Waits for the answer to a sign-in. Requests from other programs and pages change nothing.
-    pub(super) async fn wait(self, begun: &Begun) -> Result<CallbackParameters, Failure> {
+    pub(super) async fn wait(self, begun: &Begun) -> Result<CallbackParameters> {
         let answered = async {
             loop {
                 let Ok((stream, _)) = self.listener.accept().await else {
@@ -74,7 +72,7 @@ impl CallbackListener {
                 }
             }
         };
-        let late = || Failure::other("no sign-in within ten minutes");
+        let late = || failure!("no sign-in within ten minutes");
         interruptible(async {
             timeout(LONGEST, answered)
                 .await

@@ -23,7 +23,7 @@ pub(crate) use self::by_url::ServerByUrl;
 pub use self::by_url::is_url;
 use self::callback::CallbackListener;
 use crate::cli::{LoginArgs, StateCommand};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::inputs;
 use crate::list_state::KeptServer;
 use crate::observe::columns::render_rows;
@@ -73,7 +73,7 @@ struct Kept {
 
 impl Kept {
     /// Returns the outcome after all changes are stored and written to the audit log.
-    async fn finish<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+    async fn finish<T>(self, outcome: Result<T>) -> Result<T> {
         self.grants.stop().await;
         if let Some(record) = self.record {
             record.end(DELIVERY).await;
@@ -86,7 +86,7 @@ impl Kept {
 const DELIVERY: Duration = Duration::from_secs(5);
 
 /// Signs the only user in to the server at a URL.
-pub async fn login_at(url: &str, browser: Browser) -> Result<(), Failure> {
+pub async fn login_at(url: &str, browser: Browser) -> Result {
     let server = ServerByUrl::new(url, None)?;
     server.sign_in(browser).await?;
     say!("signed in to {}", server.name());
@@ -94,17 +94,16 @@ pub async fn login_at(url: &str, browser: Browser) -> Result<(), Failure> {
 }
 
 /// Signs the only user out of the server at a URL.
-pub async fn logout_at(url: &str) -> Result<(), Failure> {
+pub async fn logout_at(url: &str) -> Result {
     let server = ServerByUrl::new(url, None)?;
     let grants = by_url::grants().await?;
     let grants = grants.filter(|grants| grants.servers().iter().any(|name| name == server.name()));
-    let grants = grants
-        .ok_or_else(|| Failure::usage(format!("you are not signed in at {}", server.name())))?;
+    let grants = grants.ok_or_else(|| usage!("you are not signed in at {}", server.name()))?;
     sign_out(&grants, server.name()).await
 }
 
 /// Signs the only user in.
-pub async fn login(config: &Config, args: &LoginArgs) -> Result<(), Failure> {
+pub async fn login(config: &Config, args: &LoginArgs) -> Result {
     let kept = open_store(config, true)
         .await?
         .ok_or_else(|| without_users(config))?;
@@ -112,7 +111,7 @@ pub async fn login(config: &Config, args: &LoginArgs) -> Result<(), Failure> {
     kept.finish(outcome).await
 }
 
-async fn sign_in_to(grants: &Grants, args: &LoginArgs) -> Result<(), Failure> {
+async fn sign_in_to(grants: &Grants, args: &LoginArgs) -> Result {
     let chosen = match &args.server {
         Some(name) => vec![find_connection(grants, name).await?],
         None => not_connected(grants).await?,
@@ -135,7 +134,7 @@ async fn sign_in_to(grants: &Grants, args: &LoginArgs) -> Result<(), Failure> {
 }
 
 /// Signs the only user out of a server of the configuration, or of all servers.
-pub async fn logout(config: &Config, server: Option<&str>) -> Result<(), Failure> {
+pub async fn logout(config: &Config, server: Option<&str>) -> Result {
     let all = match server {
         Some(_) => vec![
             open_store(config, true)
@@ -156,7 +155,7 @@ pub async fn logout(config: &Config, server: Option<&str>) -> Result<(), Failure
 }
 
 /// Signs the only user out of one server, or of all. Returns how many these were.
-async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize, Failure> {
+async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize> {
     let names: Vec<String> = match server {
         Some(name) => vec![find_connection(grants, name).await?.server],
         None => {
@@ -175,7 +174,7 @@ async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize, Fai
     Ok(names.len())
 }
 
-async fn sign_out(grants: &Grants, server: &str) -> Result<(), Failure> {
+async fn sign_out(grants: &Grants, server: &str) -> Result {
     grants
         .sign_out(&Owner::new(&user(), server))
         .await
@@ -185,7 +184,7 @@ async fn sign_out(grants: &Grants, server: &str) -> Result<(), Failure> {
 }
 
 /// Shows where the only user is signed in.
-pub async fn connections(config: &Config, as_json: bool) -> Result<(), Failure> {
+pub async fn connections(config: &Config, as_json: bool) -> Result {
     let mut all = Vec::new();
     for kept in all_kept(config, false).await? {
         let of_user = connections_of(&kept.grants, &user())
@@ -223,7 +222,7 @@ pub async fn connections(config: &Config, as_json: bool) -> Result<(), Failure> 
 }
 
 /// Shows or removes stored data of all users.
-pub async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
+pub async fn state(config: &Config, command: &StateCommand) -> Result {
     let replicas = Replicas::connect(config).await?;
     let common = replicas.as_ref().map(|(replicas, _)| replicas);
     let record = if matches!(command, StateCommand::Purge { .. }) {
@@ -255,7 +254,7 @@ pub async fn state(config: &Config, command: &StateCommand) -> Result<(), Failur
 
 /// Removes stored data of all users, for one server or all. The latter needs no key, unless the
 /// audit log has to name each user.
-async fn purge_all(all: &[Users], server: Option<&str>, must_name: bool) -> Result<(), Failure> {
+async fn purge_all(all: &[Users], server: Option<&str>, must_name: bool) -> Result {
     let (mut removed, mut outcome) = (0, Ok(()));
     for users in all {
         let purged = match server {
@@ -276,7 +275,7 @@ async fn purge_all(all: &[Users], server: Option<&str>, must_name: bool) -> Resu
 
 /// Removes stored data about one server or authorization server from one place. Returns the number
 /// of removed records.
-async fn purge_server(users: &Users, server: &str) -> Result<usize, Failure> {
+async fn purge_server(users: &Users, server: &str) -> Result<usize> {
     let opened = users.open().map_err(Failure::other)?;
     let removed = purge_of(&opened.grants, server).await;
     opened.grants.stop().await;
@@ -284,7 +283,7 @@ async fn purge_server(users: &Users, server: &str) -> Result<usize, Failure> {
 }
 
 /// Removes stored data from one place. Returns the number of removed records.
-async fn purge_users(users: &Users, must_name: bool) -> Result<usize, Failure> {
+async fn purge_users(users: &Users, must_name: bool) -> Result<usize> {
     let (grants, reason) = match users.open() {
         Ok(Opened { grants, .. }) => (grants.clone(), String::new()),
         Err(reason) if must_name => return Err(Failure::other(reason)),
@@ -306,7 +305,7 @@ async fn purge_users(users: &Users, must_name: bool) -> Result<usize, Failure> {
 }
 
 /// Shows stored data of all users and servers.
-async fn export(all: &[Users]) -> Result<(), Failure> {
+async fn export(all: &[Users]) -> Result {
     let who = |owner: &Owner| {
         Principal::from_bytes(owner.principal()).map(|principal| principal.describe())
     };
@@ -333,7 +332,7 @@ fn user() -> Vec<u8> {
 }
 
 /// The stores of users' grants: for the configured servers, and for servers named by URL.
-async fn all_kept(config: &Config, changes: bool) -> Result<Vec<Kept>, Failure> {
+async fn all_kept(config: &Config, changes: bool) -> Result<Vec<Kept>> {
     let by_url = by_url::grants().await?.map(|grants| Kept {
         grants,
         record: None,
@@ -358,12 +357,12 @@ fn without_users(config: &Config) -> Failure {
         .map(|server: &Server| server.name.as_str())
         .collect();
     let help = "no server has users with credentials of their own; set `auth: {type: user}`";
-    Failure::usage(format!("{}: {help}", names.join(", ")))
+    usage!("{}: {help}", names.join(", "))
 }
 
 /// The store of users' grants at the configured servers; `None` if no server has such users. It has
 /// an audit log if there will be changes.
-async fn open_store(config: &Config, changes: bool) -> Result<Option<Kept>, Failure> {
+async fn open_store(config: &Config, changes: bool) -> Result<Option<Kept>> {
     let of_users = config
         .servers
         .iter()
@@ -385,8 +384,7 @@ async fn open_store(config: &Config, changes: bool) -> Result<Option<Kept>, Fail
     let common = replicas.as_ref().map(|(replicas, _)| replicas);
     let users = Users::new(config, common, Clients::OfOneUser, None, log);
     for (server, auth) in of_users {
-        let unusable =
-            |reason: String| Failure::other(format!("server {:?}: {reason}", server.name));
+        let unusable = |reason: String| failure!("server {:?}: {reason}", server.name);
         users.add(server, auth).map_err(unusable)?;
     }
     let opened = users.open().map_err(Failure::other)?;
@@ -399,7 +397,7 @@ async fn open_store(config: &Config, changes: bool) -> Result<Option<Kept>, Fail
 }
 
 /// The audit log of this process. A running gateway may have the configured file open for itself.
-fn recorder(config: &Config) -> Result<Option<Recorder>, Failure> {
+fn recorder(config: &Config) -> Result<Option<Recorder>> {
     match Recorder::open(config, &Telemetry::off(), None) {
         Ok(record) => Ok(Some(record)),
         Err(failure) if config.audit.required => Err(failure),
@@ -413,18 +411,18 @@ fn recorder(config: &Config) -> Result<Option<Recorder>, Failure> {
 }
 
 /// The only user's connection to the server of this name.
-async fn find_connection(grants: &Grants, name: &str) -> Result<UserConnection, Failure> {
+async fn find_connection(grants: &Grants, name: &str) -> Result<UserConnection> {
     connection(grants, name).await?.ok_or_else(|| {
         let names = grants.servers();
         let hint = did_you_mean(name, names.iter().map(String::as_str));
-        Failure::usage(format!(
+        usage!(
             "no server {name:?} whose users sign in{hint}; servers with sign-in: {}",
             names.join(", ")
-        ))
+        )
     })
 }
 
-async fn connection(grants: &Grants, server: &str) -> Result<Option<UserConnection>, Failure> {
+async fn connection(grants: &Grants, server: &str) -> Result<Option<UserConnection>> {
     Ok(connections_of(grants, &user())
         .await
         .map_err(Failure::other)?
@@ -432,7 +430,7 @@ async fn connection(grants: &Grants, server: &str) -> Result<Option<UserConnecti
         .find(|one| one.server == server))
 }
 
-async fn not_connected(grants: &Grants) -> Result<Vec<UserConnection>, Failure> {
+async fn not_connected(grants: &Grants) -> Result<Vec<UserConnection>> {
     let all = connections_of(grants, &user())
         .await
         .map_err(Failure::other)?;
@@ -442,12 +440,12 @@ async fn not_connected(grants: &Grants) -> Result<Vec<UserConnection>, Failure> 
         .collect())
 }
 
-async fn deposit(grants: &Grants, server: &str) -> Result<(), Failure> {
+async fn deposit(grants: &Grants, server: &str) -> Result {
     let key = inputs::line(&format!("your key for {}: ", plain(server, 60)), true);
     let key = key
         .map(|key| key.trim().to_owned())
         .filter(|key| !key.is_empty());
-    let key = key.ok_or_else(|| Failure::usage("no key was given"))?;
+    let key = key.ok_or_else(|| usage!("no key was given"))?;
     grants
         .keep_key(&Owner::new(&user(), server), key)
         .await
@@ -462,7 +460,7 @@ async fn sign_in(
     server: &str,
     wanted: Option<&Wanted>,
     browser: Browser,
-) -> Result<(), Failure> {
+) -> Result {
     let listener = CallbackListener::open().await?;
     let offer = Offer::ask(grants, server, wanted)
         .await
@@ -526,7 +524,7 @@ fn open(location: &Url, browser: Browser) {
 /// The user is also the operator here, so the message includes the reason.
 fn sign_in_failure(error: SignInError) -> Failure {
     match error {
-        SignInError::Failed { reason } => Failure::other(format!("the sign-in failed: {reason}")),
+        SignInError::Failed { reason } => failure!("the sign-in failed: {reason}"),
         error => Failure::other(error),
     }
 }

@@ -11,10 +11,10 @@ use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 
 use crate::cli::Cli;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 
 /// Prints the completions of a shell.
-pub fn completions(shell: Shell) -> Result<(), Failure> {
+pub fn completions(shell: Shell) -> Result {
     let mut text = Vec::new();
     clap_complete::generate(
         shell,
@@ -40,7 +40,7 @@ fn visible_commands(all: &Command) -> Command {
 }
 
 /// Prints the manual page of `fanlight`, or writes the pages of all commands into a folder.
-pub fn pages(folder: Option<&Path>) -> Result<(), Failure> {
+pub fn pages(folder: Option<&Path>) -> Result {
     let Some(folder) = folder else {
         let mut text = Vec::new();
         clap_mangen::Man::new(Cli::command())
@@ -49,12 +49,7 @@ pub fn pages(folder: Option<&Path>) -> Result<(), Failure> {
         print(&text);
         return Ok(());
     };
-    let cannot = |error| {
-        Failure::other(format!(
-            "cannot write manual pages to {}: {error}",
-            folder.display()
-        ))
-    };
+    let cannot = |error| failure!("cannot write manual pages to {}: {error}", folder.display());
     fs::create_dir_all(folder).map_err(cannot)?;
     clap_mangen::generate_to(Cli::command(), folder).map_err(cannot)
 }

@@ -27,7 +27,7 @@ use self::http::HttpMock;
 pub(crate) use self::player::Author;
 use self::player::Player;
 use crate::cli::{MockArgs, MockEra};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::recording::Recording;
 use crate::recording::script::{Script, era_of};
 
@@ -49,11 +49,11 @@ impl<'a> Mock<'a> {
     /// # Errors
     ///
     /// If it cannot be read, or has no such server.
-    pub fn read(args: &'a MockArgs) -> Result<Self, Failure> {
+    pub fn read(args: &'a MockArgs) -> Result<Self> {
         if let Some(address) = args.listen.as_ref().filter(|address| !address.is_local()) {
-            return Err(Failure::usage(format!(
+            return Err(usage!(
                 "clients at {address} can be on other machines, and a mock answers everyone: listen on 127.0.0.1"
-            )));
+            ));
         }
         let recording = Recording::read(&args.file)?;
         let script = Script::arrange(&recording, args.server.as_deref())?;
@@ -84,7 +84,7 @@ impl<'a> Mock<'a> {
     /// # Errors
     ///
     /// If the path of the program cannot be found.
-    pub fn bridge(&self, era: Era) -> Result<Config, Failure> {
+    pub fn bridge(&self, era: Era) -> Result<Config> {
         let program = std::env::current_exe().map_err(Failure::other)?;
         let (recorded, name) = match era {
             Era::Legacy => (EraChoice::Modern, "modern"),
@@ -130,7 +130,7 @@ impl<'a> Mock<'a> {
     pub async fn first_line<I: AsyncRead + Send + Unpin>(
         &self,
         input: I,
-    ) -> Result<(Era, impl AsyncRead + Send + Unpin + use<I>), Failure> {
+    ) -> Result<(Era, impl AsyncRead + Send + Unpin + use<I>)> {
         let (line, input) = stdio::first_line(input).await.map_err(Failure::other)?;
         let first = connection::messages(line).into_iter().flatten().next();
         let era = first.map(|message| era_of(&message, None));
@@ -147,7 +147,7 @@ impl<'a> Mock<'a> {
         era: Era,
         input: impl AsyncRead + Send + Unpin,
         output: impl AsyncWrite + Send + Unpin,
-    ) -> Result<(), Failure> {
+    ) -> Result {
         let connection = MockedClient::new(Arc::clone(&self.player), era);
         stdio::serve(connection, input, output)
             .await

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::place::{Place, TOKEN};
 use crate::cli::{AdminArgs, CommonArgs};
 use crate::configuration;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::judge::peer::http::EventStream;
 use crate::out::complain;
 
@@ -41,7 +41,7 @@ pub struct Admin {
 impl Admin {
     /// Finds the gateway named by `--admin`, else the configuration's gateway. Another gateway at
     /// the configured address is not accepted.
-    pub async fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
+    pub async fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self> {
         let admin = Self::new(Place::find(args, common)?, args)?;
         let Some(expected) = admin.place.instance.clone() else {
             return Ok(admin);
@@ -68,20 +68,17 @@ impl Admin {
             ));
             return Ok(admin);
         }
-        Err(Failure::other(format!(
+        Err(failure!(
             "another process listens at {} ({}), not the gateway with this configuration: start \
              it, or name another gateway with `--admin`",
             admin.display_name(),
             admin.place.source
-        )))
+        ))
     }
 
     /// Finds the gateway for a command that can do without one: the one named by `--admin`, or the
     /// configuration's, if it is running and accepts the token; else `None`.
-    pub async fn for_command(
-        args: &AdminArgs,
-        common: &CommonArgs,
-    ) -> Result<Option<Self>, Failure> {
+    pub async fn for_command(args: &AdminArgs, common: &CommonArgs) -> Result<Option<Self>> {
         if args.admin.is_some() {
             return Self::find(args, common).await.map(Some);
         }
@@ -101,7 +98,7 @@ impl Admin {
     }
 
     /// The instance id of the gateway, if one answers. The request has no token.
-    async fn instance(&self) -> Result<Option<String>, Failure> {
+    async fn instance(&self) -> Result<Option<String>> {
         let mut url = self.place.base.clone();
         url.set_path("/healthz");
         let answer = self
@@ -118,7 +115,7 @@ impl Admin {
         Ok(instance.map(str::to_owned))
     }
 
-    fn new(place: Place, args: &AdminArgs) -> Result<Self, Failure> {
+    fn new(place: Place, args: &AdminArgs) -> Result<Self> {
         let http = fetch::builder().no_proxy().timeout(TIMEOUT);
         let mut http = match &place.socket {
             Some(path) => http.unix_socket(path.as_path()),
@@ -140,22 +137,22 @@ impl Admin {
         if place.base.scheme() == "https" {
             http = configure(http, args)?;
         } else if let Some(option) = options(args).next() {
-            return Err(Failure::usage(format!(
+            return Err(usage!(
                 "{option} needs TLS, which {} does not use",
                 place.display_name()
-            )));
+            ));
         }
         let http = http.build().map_err(|error| unusable(args, &error))?;
         Ok(Self { http, place })
     }
 
     /// Parses an answer as JSON.
-    pub fn json(&self, answer: &[u8]) -> Result<Value, Failure> {
+    pub fn json(&self, answer: &[u8]) -> Result<Value> {
         serde_json::from_slice(answer).map_err(|_| self.unexpected("its answer is not JSON"))
     }
 
     /// Requests `path`, and returns the answer's bytes.
-    pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Bytes, Failure> {
+    pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Bytes> {
         let mut url = self.place.base.clone();
         url.set_path(path);
         if !query.is_empty() {
@@ -166,13 +163,13 @@ impl Admin {
     }
 
     /// Requests the path with these segments, and returns the answer's bytes.
-    pub async fn get_at(&self, path: &[&str]) -> Result<Bytes, Failure> {
+    pub async fn get_at(&self, path: &[&str]) -> Result<Bytes> {
         let (status, body) = self.send(self.http.get(self.url_of(path)?)).await?;
         self.expect(status, StatusCode::OK, body)
     }
 
     /// The event stream at the path with these segments. It has no time limit.
-    pub async fn follow(&self, path: &[&str]) -> Result<EventStream, Failure> {
+    pub async fn follow(&self, path: &[&str]) -> Result<EventStream> {
         let mut url = self.url_of(path)?;
         url.set_query(Some("follow"));
         let stream = self.stream(self.http.get(url)).await?;
@@ -180,7 +177,7 @@ impl Admin {
     }
 
     /// The gateway's events, with the traces that this query chooses. It has no time limit.
-    pub async fn events(&self, query: &[(&str, String)]) -> Result<EventStream, Failure> {
+    pub async fn events(&self, query: &[(&str, String)]) -> Result<EventStream> {
         let mut url = self.url_of(&["api", "events"])?;
         url.query_pairs_mut().extend_pairs(query);
         let stream = self.stream(self.http.get(url)).await?;
@@ -188,25 +185,23 @@ impl Admin {
     }
 
     /// The next event of a stream; `None` at its end.
-    pub async fn next_event(&self, stream: &mut EventStream) -> Result<Option<Event>, Failure> {
-        stream.next().await.map_err(|broken| {
-            Failure::other(format!(
-                "the stream of {} broke off: {broken}",
-                self.display_name()
-            ))
-        })
+    pub async fn next_event(&self, stream: &mut EventStream) -> Result<Option<Event>> {
+        stream
+            .next()
+            .await
+            .map_err(|broken| failure!("the stream of {} broke off: {broken}", self.display_name()))
     }
 
     /// The failure for a stream that the gateway has ended.
     pub fn ended(&self) -> Failure {
-        Failure::other(format!(
+        failure!(
             "{} has ended the stream: it is shutting down, or its settings have changed",
             self.display_name()
-        ))
+        )
     }
 
     /// Posts JSON to `path`, and returns the event stream that answers it.
-    pub async fn post_followed(&self, path: &str, body: String) -> Result<EventStream, Failure> {
+    pub async fn post_followed(&self, path: &str, body: String) -> Result<EventStream> {
         let stream = self.post_streamed(path, body, "text/event-stream").await?;
         Ok(EventStream::new(stream, LONGEST))
     }
@@ -217,12 +212,12 @@ impl Admin {
         path: &str,
         body: String,
         kind: &str,
-    ) -> Result<reqwest::Response, Failure> {
+    ) -> Result<reqwest::Response> {
         let request = self.json_to(path, body);
         self.stream(request.header("accept", kind)).await
     }
 
-    async fn stream(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Failure> {
+    async fn stream(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response> {
         let request = self.authorized(request).timeout(FOLLOWED);
         let mut answer = request
             .send()
@@ -238,7 +233,7 @@ impl Admin {
         }
     }
 
-    fn url_of(&self, path: &[&str]) -> Result<url::Url, Failure> {
+    fn url_of(&self, path: &[&str]) -> Result<url::Url> {
         let mut url = self.place.base.clone();
         url.path_segments_mut()
             .map_err(|()| self.unexpected("its URL has no path"))?
@@ -264,18 +259,18 @@ impl Admin {
     }
 
     /// Posts JSON to `path`, and returns the answer's bytes.
-    pub async fn post_json(&self, path: &str, body: String) -> Result<Bytes, Failure> {
+    pub async fn post_json(&self, path: &str, body: String) -> Result<Bytes> {
         let request = self.json_to(path, body).timeout(FOLLOWED);
         let (status, body) = self.send(request).await?;
         self.expect(status, StatusCode::OK, body)
     }
 
     /// Requests a change at the path with these segments. Returns the answer's status and bytes.
-    pub async fn post(&self, path: &[&str]) -> Result<(StatusCode, Bytes), Failure> {
+    pub async fn post(&self, path: &[&str]) -> Result<(StatusCode, Bytes)> {
         self.send(self.http.post(self.url_of(path)?)).await
     }
 
-    async fn send(&self, request: reqwest::RequestBuilder) -> Result<(StatusCode, Bytes), Failure> {
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<(StatusCode, Bytes)> {
         let mut answer = self
             .authorized(request)
             .send()
@@ -289,15 +284,10 @@ impl Admin {
     }
 
     /// The body, if the status is the `expected` one.
-    pub fn expect(
-        &self,
-        status: StatusCode,
-        expected: StatusCode,
-        body: Bytes,
-    ) -> Result<Bytes, Failure> {
+    pub fn expect(&self, status: StatusCode, expected: StatusCode, body: Bytes) -> Result<Bytes> {
         match status {
             status if status == expected => Ok(body),
-            StatusCode::UNAUTHORIZED => Err(Failure::other(format!(
+            StatusCode::UNAUTHORIZED => Err(failure!(
                 "{} requires a token, and {}; put a key or token of `auth` to which `admin.roles` gives a role into {TOKEN}, or \
                  `admin.token` of its configuration",
                 self.display_name(),
@@ -306,12 +296,12 @@ impl Admin {
                 } else {
                     "none was given"
                 }
-            ))),
-            StatusCode::FORBIDDEN => Err(Failure::other(format!(
+            )),
+            StatusCode::FORBIDDEN => Err(failure!(
                 "{} does not allow this{}; put a token with the role `operator` into {TOKEN}",
                 self.display_name(),
                 reason(&body)
-            ))),
+            )),
             status => {
                 let message = format!(
                     "{} answered with status {}{}",
@@ -344,20 +334,20 @@ impl Admin {
             .map(ToString::to_string);
         let help = cause.as_deref().and_then(help);
         let cause = cause.map(|cause| format!(": {}", plain(&cause, 200)));
-        Failure::other(format!(
+        failure!(
             "the admin listener at {} ({}) {what}{}; {}",
             self.display_name(),
             self.place.source,
             cause.unwrap_or_default(),
             help.unwrap_or("is a gateway running there? Name another with `--admin`")
-        ))
+        )
     }
 
     fn unexpected(&self, what: &str) -> Failure {
-        Failure::other(format!(
+        failure!(
             "{}: {what}; is that the admin listener of Fanlight?",
             self.display_name()
-        ))
+        )
     }
 }
 
@@ -408,16 +398,13 @@ pub(super) fn options(args: &AdminArgs) -> impl Iterator<Item = &'static str> {
 }
 
 /// Gives a client the user's certificate, and the authorities to trust.
-pub(super) fn configure(
-    mut http: ClientBuilder,
-    args: &AdminArgs,
-) -> Result<ClientBuilder, Failure> {
+pub(super) fn configure(mut http: ClientBuilder, args: &AdminArgs) -> Result<ClientBuilder> {
     if let Some(path) = &args.admin_ca {
         let none = |_| {
-            Failure::usage(format!(
+            usage!(
                 "--admin-ca {}: the file has no PEM certificate",
                 path.display()
-            ))
+            )
         };
         http = http.tls_certs_merge(fetch::authorities(&read(path)?).map_err(none)?);
     }
@@ -439,11 +426,11 @@ pub(super) fn unusable(args: &AdminArgs, error: &reqwest::Error) -> Failure {
 }
 
 fn no_identity(certificate: &Path, key: &Path) -> Failure {
-    Failure::usage(format!(
+    usage!(
         "--admin-cert {} and --admin-key {} are not a PEM certificate and its private key",
         certificate.display(),
         key.display()
-    ))
+    )
 }
 
 /// The remedy for this cause of a failed connection.
@@ -460,7 +447,6 @@ pub(super) fn help(cause: &str) -> Option<&'static str> {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path)
-        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| usage!("cannot read {}: {error}", path.display()))
 }

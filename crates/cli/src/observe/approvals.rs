@@ -10,14 +10,14 @@ use super::Admin;
 use super::admin::{elements, text};
 use super::style::{Style, duration};
 use crate::cli::{AnswerArgs, ApprovalsArgs, ApprovalsCommand, CommonArgs};
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::out::{self, indented, say};
 
 /// The limit of nesting up to which arguments are indented.
 const NESTING: usize = 1024;
 
 /// Lists the waiting calls, or answers one.
-pub async fn approvals(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> {
+pub async fn approvals(args: &ApprovalsArgs, common: &CommonArgs) -> Result {
     match &args.command {
         None => list(args, common).await,
         Some(ApprovalsCommand::Approve(answer)) => decide(answer, common, "approve").await,
@@ -25,7 +25,7 @@ pub async fn approvals(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), 
     }
 }
 
-async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> {
+async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
     let text = admin.get("/api/approvals", &[]).await?;
     if out::is_json(args.json, &text) {
@@ -99,7 +99,7 @@ fn describe(one: &Value, style: Style) -> String {
     lines.join("\n")
 }
 
-async fn decide(args: &AnswerArgs, common: &CommonArgs, word: &str) -> Result<(), Failure> {
+async fn decide(args: &AnswerArgs, common: &CommonArgs, word: &str) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
     let (status, body) = admin.post(&["api", "approvals", &args.id, word]).await?;
     let body = admin.expect(status, StatusCode::OK, body)?;

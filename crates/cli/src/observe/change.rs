@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::Admin;
 use super::admin::{elements, text};
 use crate::cli::{CommonArgs, ServerArgs, SessionArgs, StatusArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::out::{self, say};
 use crate::suggestions::did_you_mean;
 
 /// Makes the gateway reload its configuration; fails if it cannot be used.
-pub async fn reload(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failure> {
+pub async fn reload(args: &StatusArgs, common: &CommonArgs) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
     let (status, body) = admin.post(&["api", "reload"]).await?;
     if args.json && matches!(status, StatusCode::OK | StatusCode::UNPROCESSABLE_ENTITY) {
@@ -27,10 +27,10 @@ pub async fn reload(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failur
             .lines()
             .map(|line| plain(line, 300))
             .collect();
-        return Err(Failure::other(format!(
+        return Err(failure!(
             "the new configuration cannot be used; the previous one stays in force:\n{}",
             lines.join("\n")
-        )));
+        ));
     }
     let report = admin.json(&admin.expect(status, StatusCode::OK, body)?)?;
     if !args.json {
@@ -92,11 +92,7 @@ fn renamed(report: Option<&Value>) -> Vec<String> {
 }
 
 /// Switches a server on or off, or restarts it.
-pub async fn change_server(
-    args: &ServerArgs,
-    common: &CommonArgs,
-    action: &str,
-) -> Result<(), Failure> {
+pub async fn change_server(args: &ServerArgs, common: &CommonArgs, action: &str) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
     let (status, body) = admin
         .post(&["api", "servers", &args.server, action])
@@ -129,9 +125,9 @@ pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
         .collect();
     if known.contains(&wanted) {
         let name = plain(wanted, 100);
-        return Failure::usage(format!(
+        return usage!(
             "the server {name} is switched off; `fanlight enable {name}` switches it on"
-        ));
+        );
     }
     let meant = did_you_mean(wanted, known.iter().copied());
     let all: Vec<String> = known.iter().map(|name| plain(name, 60)).collect();
@@ -140,15 +136,15 @@ pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
     } else {
         meant
     };
-    Failure::usage(format!(
+    usage!(
         "the gateway at {} has no server {:?}{help}",
         admin.display_name(),
         plain(wanted, 100)
-    ))
+    )
 }
 
 /// Ends the session of a client.
-pub async fn end_session(args: &SessionArgs, common: &CommonArgs) -> Result<(), Failure> {
+pub async fn end_session(args: &SessionArgs, common: &CommonArgs) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
     let (status, body) = admin
         .post(&["api", "sessions", &args.digest, "end"])

@@ -9,14 +9,14 @@ use super::change::no_such_server;
 use super::style::Style;
 use super::style::clock;
 use crate::cli::{CommonArgs, LogsArgs};
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::out::{self, complain, say};
 
 /// The limit of characters shown of one line. The gateway has already cut it.
 const SHOWN: usize = 5000;
 
 /// Prints the last lines, and with `--follow` also new ones until the gateway ends.
-pub async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Failure> {
+pub async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
     let path = match &args.server {
         Some(server) => vec!["api", "backends", server, "log"],

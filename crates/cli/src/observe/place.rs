@@ -9,7 +9,7 @@ use fanlight_config::{ListenAddress, load_admin};
 use url::Url;
 
 use crate::cli::{AdminArgs, CommonArgs};
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::{configuration, demo, instance};
 
 /// How many ports after the default one are tried if no port was chosen: other gateways may run on
@@ -47,7 +47,7 @@ pub(super) struct Place {
 
 impl Place {
     /// The address from `--admin`, else from the configuration, else the default.
-    pub(super) fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
+    pub(super) fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self> {
         let token = std::env::var(TOKEN)
             .ok()
             .map(|token| token.trim().to_owned())
@@ -88,13 +88,13 @@ impl Place {
     }
 
     /// Parses `--admin`: a URL, or an address in the form of `listen`.
-    fn parse(text: &str) -> Result<Self, Failure> {
+    fn parse(text: &str) -> Result<Self> {
         let wrong = || {
-            Failure::usage(format!(
+            usage!(
                 "--admin {text:?} is not an address of an admin listener: write a URL such as \
                  {DEFAULT}, an address such as 127.0.0.1:8081 or 8081, or a Unix socket such as \
                  unix:/run/admin.sock"
-            ))
+            )
         };
         let place = match text.parse() {
             Ok(ListenAddress::Unix(path)) => {
@@ -112,11 +112,11 @@ impl Place {
     }
 
     /// The address from the configuration, or the default.
-    fn configured(common: &CommonArgs) -> Result<Self, Failure> {
+    fn configured(common: &CommonArgs) -> Result<Self> {
         let Some(first) = configuration::paths(common).and_then(|paths| paths.into_iter().next())
         else {
             let place = Self::from_base(DEFAULT, "the default")
-                .ok_or_else(|| Failure::other("the default address is wrong"))?;
+                .ok_or_else(|| failure!("the default address is wrong"))?;
             return Ok(Self {
                 instance: instance::digest(&[demo::ORIGIN.into()]),
                 is_default: true,
@@ -131,10 +131,10 @@ impl Place {
         let scheme = if admin.tls.is_some() { "https" } else { "http" };
         let place = match &admin.listen {
             None => {
-                return Err(Failure::usage(format!(
+                return Err(usage!(
                     "{source} is `off`: a gateway with this configuration has no admin listener, unless it was started with \
                      --admin; name the same address here"
-                )));
+                ));
             }
             Some(ListenAddress::Unix(path)) => {
                 Self::from_base(HOST_OF_SOCKET, &source).map(|place| Self {
@@ -159,16 +159,16 @@ impl Place {
                 }
             }
         };
-        let place = place.ok_or_else(|| Failure::usage(format!("{source} cannot be reached")))?;
+        let place = place.ok_or_else(|| usage!("{source} cannot be reached"))?;
         // Others may have written this folder, so the user's token and variables stay on this
         // machine.
         if common.config.is_empty() && !place.is_local() {
-            return Err(Failure::usage(format!(
+            return Err(usage!(
                 "not sending a token to {1} without your consent, which {0} in this folder names: \
                  name the file with `--config`, or the gateway with `--admin`",
                 first.display(),
                 place.display_name()
-            )));
+            ));
         }
         let (instance, is_default) = (
             instance::digest(std::slice::from_ref(&first)),
@@ -203,7 +203,7 @@ impl Place {
         })
     }
 
-    fn with_secrets_of(self, common: &CommonArgs) -> Result<Self, Failure> {
+    fn with_secrets_of(self, common: &CommonArgs) -> Result<Self> {
         let first = common.config.first();
         first
             .map(|first| read(first))
@@ -240,7 +240,7 @@ impl Place {
     }
 }
 
-fn read(path: &std::path::Path) -> Result<fanlight_config::Admin, Failure> {
+fn read(path: &std::path::Path) -> Result<fanlight_config::Admin> {
     Ok(load_admin(path, &configuration::variable)?)
 }
 

@@ -11,11 +11,11 @@ use super::admin::{after_colon, elements, plain_text, text};
 use super::columns::{self, Column};
 use super::style::{Style, duration};
 use crate::cli::{CommonArgs, StatusArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::out::{self, counted, say};
 
 /// Prints the overview; fails if the gateway is not ready.
-pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failure> {
+pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
     let text = admin.get("/api/overview", &[]).await?;
     let overview = admin.json(&text)?;

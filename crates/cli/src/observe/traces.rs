@@ -12,7 +12,7 @@ use super::spans::Span;
 use super::style::{Style, clock, duration};
 use super::{Admin, spans, waterfall};
 use crate::cli::{CommonArgs, TracesArgs};
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::judge::peer::http::EventStream;
 use crate::out::{self, complain, say};
 
@@ -24,7 +24,7 @@ const REQUEST: usize = 28;
 const MOST: usize = 500;
 
 /// Prints the matching traces, newest first, or the named trace.
-pub async fn traces(args: &TracesArgs, common: &CommonArgs) -> Result<(), Failure> {
+pub async fn traces(args: &TracesArgs, common: &CommonArgs) -> Result {
     let id = args.trace_id.as_deref().map(checked).transpose()?;
     let admin = Admin::find(&args.admin, common).await?;
     match id {
@@ -34,7 +34,7 @@ pub async fn traces(args: &TracesArgs, common: &CommonArgs) -> Result<(), Failur
     }
 }
 
-async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
+async fn list(admin: &Admin, args: &TracesArgs) -> Result {
     let mut query = vec![("limit", args.limit.to_string())];
     query.extend(args.filters.query(SystemTime::now()));
     let text = admin.get("/api/traces", &query).await?;
@@ -43,7 +43,7 @@ async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
     }
     let answer = admin.json(&text)?;
     if answer["recording"].as_bool() == Some(false) {
-        return Err(Failure::other(
+        return Err(failure!(
             "this gateway keeps no traces: `limits.traces` of its configuration is 0",
         ));
     }
@@ -121,19 +121,19 @@ fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> V
 }
 
 /// The id in lower case, or its first digits.
-fn checked(id: &str) -> Result<String, Failure> {
+fn checked(id: &str) -> Result<String> {
     let id = id.to_ascii_lowercase();
     // A `traceparent` contains the id.
     let id = id.split('-').find(|part| part.len() == 32).unwrap_or(&id);
     if !(4..=32).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(Failure::usage(
+        return Err(usage!(
             "a trace id has 32 hexadecimal digits; `fanlight traces` lists the traces",
         ));
     }
     Ok(id.to_owned())
 }
 
-async fn print_trace(admin: &Admin, id: String, json: bool) -> Result<(), Failure> {
+async fn print_trace(admin: &Admin, id: String, json: bool) -> Result {
     let id = &if id.len() == 32 {
         id
     } else {
@@ -143,8 +143,7 @@ async fn print_trace(admin: &Admin, id: String, json: bool) -> Result<(), Failur
     if out::is_json(json, &text) {
         return Ok(());
     }
-    let spans = spans::read(&text)
-        .map_err(|what| Failure::other(format!("{}: {what}", admin.display_name())))?;
+    let spans = spans::read(&text).map_err(|what| failure!("{}: {what}", admin.display_name()))?;
     let start = spans
         .iter()
         .map(|span| span.start)
@@ -171,7 +170,7 @@ async fn print_trace(admin: &Admin, id: String, json: bool) -> Result<(), Failur
 }
 
 /// The full id of the stored trace whose id begins with `start`.
-async fn whole_id(admin: &Admin, start: &str) -> Result<String, Failure> {
+async fn whole_id(admin: &Admin, start: &str) -> Result<String> {
     let query = [("text", start.to_owned()), ("limit", MOST.to_string())];
     let answer = admin.json(&admin.get("/api/traces", &query).await?)?;
     let all = elements(&answer, "traces");
@@ -181,13 +180,13 @@ async fn whole_id(admin: &Admin, start: &str) -> Result<String, Failure> {
         .collect();
     match found[..] {
         [id] => Ok(id.to_owned()),
-        [] => Err(Failure::other(format!(
+        [] => Err(failure!(
             "no stored trace has an id that begins with {start}"
-        ))),
-        _ => Err(Failure::usage(format!(
+        )),
+        _ => Err(usage!(
             "{} traces begin with {start}: give more of the id",
             found.len()
-        ))),
+        )),
     }
 }
 
@@ -245,7 +244,7 @@ fn size(message: &Value) -> String {
 const REMEMBERED: usize = 1024;
 
 /// Prints calls as they end, until Ctrl-C or the end of the gateway.
-async fn follow(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
+async fn follow(admin: &Admin, args: &TracesArgs) -> Result {
     let query = args.filters.query(SystemTime::now());
     let stream = admin.events(&query).await?;
     tokio::select! {
@@ -254,7 +253,7 @@ async fn follow(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
     }
 }
 
-async fn print(admin: &Admin, mut stream: EventStream, json: bool) -> Result<(), Failure> {
+async fn print(admin: &Admin, mut stream: EventStream, json: bool) -> Result {
     let style = Style::for_stdout();
     let mut shown = VecDeque::with_capacity(REMEMBERED);
     while let Some(event) = admin.next_event(&mut stream).await? {

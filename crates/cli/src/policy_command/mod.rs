@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::cli::{CommonArgs, ExplainArgs, PolicyCommand};
 use crate::configuration;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::observe::Admin;
 use crate::out::{self, counted, say};
 use crate::policy;
@@ -26,7 +26,7 @@ use question::{Answer, Question};
 
 /// Runs a subcommand of `fanlight policy`. It starts no server: a running gateway supplies the
 /// tools' annotations.
-pub async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result<(), Failure> {
+pub async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result {
     if let PolicyCommand::Schema { admin } = command {
         let listed = match Admin::for_command(admin, common).await? {
             Some(admin) => listed_items(&admin).await?,
@@ -45,7 +45,7 @@ pub async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result<(),
         return Ok(());
     }
     let policies = policies.ok_or_else(|| {
-        Failure::usage("this configuration has no policies: write `policy.files`, or `allow` at a server or endpoint")
+        usage!("this configuration has no policies: write `policy.files`, or `allow` at a server or endpoint")
     })?;
     match command {
         PolicyCommand::Schema { .. } | PolicyCommand::Show => Ok(()),
@@ -94,10 +94,9 @@ fn show(loaded: &Loaded, policies: Option<&Policies>) {
 }
 
 /// The items that a running gateway lists.
-async fn listed_items(admin: &Admin) -> Result<Vec<Listed>, Failure> {
-    let broken = |error: &dyn std::fmt::Display| {
-        Failure::other(format!("the gateway's lists cannot be read: {error}"))
-    };
+async fn listed_items(admin: &Admin) -> Result<Vec<Listed>> {
+    let broken =
+        |error: &dyn std::fmt::Display| failure!("the gateway's lists cannot be read: {error}");
     let answer = admin.get("/api/catalogue", &[]).await?;
     let answer = Json::parse(answer, MAX_NESTING).map_err(|error| broken(&error))?;
     let mut found = Vec::new();
@@ -128,7 +127,7 @@ async fn explain(
     common: &CommonArgs,
     config: &Config,
     policies: &Policies,
-) -> Result<(), Failure> {
+) -> Result {
     let claims = args.claims.iter().map(|claim| {
         let (name, values) = claim
             .split_once('=')
@@ -206,17 +205,13 @@ async fn explain(
     Ok(())
 }
 
-fn test(path: &Path, config: &Config, policies: &Policies) -> Result<(), Failure> {
-    let unreadable =
-        |error: String| Failure::usage(format!("{}: cannot be read: {error}", path.display()));
+fn test(path: &Path, config: &Config, policies: &Policies) -> Result {
+    let unreadable = |error: String| usage!("{}: cannot be read: {error}", path.display());
     let bytes = read_bounded(path, MAX_FILE_SIZE).map_err(|error| unreadable(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?;
     let cases = cases::read(path, &text).map_err(Failure::usage)?;
     if cases.is_empty() {
-        return Err(Failure::usage(format!(
-            "{}: there are no cases",
-            path.display()
-        )));
+        return Err(usage!("{}: there are no cases", path.display()));
     }
     let mut failed = 0;
     for case in &cases {
@@ -242,10 +237,10 @@ fn test(path: &Path, config: &Config, policies: &Policies) -> Result<(), Failure
         );
     }
     if failed > 0 {
-        return Err(Failure::other(format!(
+        return Err(failure!(
             "{failed} of {} failed",
             counted(cases.len(), "case")
-        )));
+        ));
     }
     say!("{} passed", counted(cases.len(), "case"));
     Ok(())

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, timeout_at};
 
 use crate::cli::{CommonArgs, RecordArgs};
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::observe::Admin;
 use crate::out::complain;
 
@@ -26,7 +26,7 @@ const REST: Duration = Duration::from_secs(60);
 const TAIL: usize = 1024;
 
 /// Records until Ctrl-C, or until the gateway ends the recording.
-pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result<(), Failure> {
+pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
     let mut file = RecordingFile::create(&args.file, args.force)?;
     let asked = json!({
@@ -43,7 +43,7 @@ pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result<(), Failur
         let _ = std::fs::remove_file(&args.file);
     })?;
     let mut interruptions = signal(SignalKind::interrupt())
-        .map_err(|error| Failure::other(format!("cannot listen for Ctrl-C: {error}")))?;
+        .map_err(|error| failure!("cannot listen for Ctrl-C: {error}"))?;
     complain(&format!(
         "recording to {}; Ctrl-C ends it\n",
         args.file.display()
@@ -80,13 +80,13 @@ struct RecordingFile {
 }
 
 impl RecordingFile {
-    fn create(path: &Path, force: bool) -> Result<Self, Failure> {
+    fn create(path: &Path, force: bool) -> Result<Self> {
         let failed = |error: std::io::Error| {
             let hint = match error.kind() {
                 ErrorKind::AlreadyExists => "; --force replaces it",
                 _ => "",
             };
-            Failure::usage(format!("cannot write {}: {error}{hint}", path.display()))
+            usage!("cannot write {}: {error}{hint}", path.display())
         };
         let mut options = OpenOptions::new();
         options.write(true).truncate(force).mode(MODE);
@@ -101,14 +101,14 @@ impl RecordingFile {
         })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn write(&mut self, bytes: &[u8]) -> Result {
         self.tail.extend_from_slice(bytes);
         let excess = self.tail.len().saturating_sub(TAIL);
         self.tail.drain(..excess);
         let path = self.path.display();
         self.file
             .write_all(bytes)
-            .map_err(|error| Failure::other(format!("cannot write {path}: {error}")))
+            .map_err(|error| failure!("cannot write {path}: {error}"))
     }
 
     /// A sentence about the file.

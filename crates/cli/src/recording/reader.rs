@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fanlight_telemetry::recording::{Ending, Head, Line, Loss, Message};
 
-use crate::failure::Failure;
+use crate::failure::Result;
 
 /// The limit of a file, in bytes.
 const LONGEST_FILE: u64 = 1 << 30;
@@ -32,16 +32,15 @@ impl Recording {
     /// # Errors
     ///
     /// If the file cannot be read, or is too long, or a line is not one of a recording.
-    pub fn read(path: &Path) -> Result<Self, Failure> {
+    pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let file = File::open(path)
-            .map_err(|error| Failure::usage(format!("cannot read {shown}: {error}")))?;
+        let file = File::open(path).map_err(|error| usage!("cannot read {shown}: {error}"))?;
         if file.metadata().is_ok_and(|file| file.len() > LONGEST_FILE) {
             let most = LONGEST_FILE >> 30;
-            return Err(Failure::usage(format!("{shown} is longer than {most} GiB")));
+            return Err(usage!("{shown} is longer than {most} GiB"));
         }
         Self::parse(BufReader::new(file.take(LONGEST_FILE)))
-            .map_err(|problem| Failure::usage(format!("{shown}: {problem}")))
+            .map_err(|problem| usage!("{shown}: {problem}"))
     }
 
     /// Reads a text with the same rules as a file.

@@ -14,7 +14,7 @@ use fanlight_telemetry::recording::{self, Framing, RecordedServer, Side, To};
 use fanlight_telemetry::without_trace_context;
 
 use super::Recording;
-use crate::failure::Failure;
+use crate::failure::Result;
 
 /// The maximum number of requests that run at one moment of a recording. The oldest one counts as
 /// unanswered beyond that.
@@ -140,14 +140,14 @@ impl Script {
     /// # Errors
     ///
     /// If no such server is recorded.
-    pub(crate) fn arrange(recording: &Recording, server: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn arrange(recording: &Recording, server: Option<&str>) -> Result<Self> {
         let servers = &recording.head.servers;
         if let Some(name) = server.filter(|name| !servers.contains_key(*name)) {
             let names: Vec<&str> = servers.keys().map(String::as_str).collect();
-            return Err(Failure::usage(format!(
+            return Err(usage!(
                 "the recording has no server {name}; it has {}",
                 names.join(", ")
-            )));
+            ));
         }
         let side = server.map_or(Side::Client, |_| Side::Server);
         // Messages of clients name no server.

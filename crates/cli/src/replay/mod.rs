@@ -21,7 +21,7 @@ use fanlight_protocol::{Json, Response};
 
 use super::judge_command::named_transport;
 use crate::cli::ReplayArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::judge::Mask;
 use crate::recording::Recording;
 use asking::{Asker, wait_for_other_times};
@@ -54,7 +54,7 @@ impl<'a> Replay<'a> {
     /// # Errors
     ///
     /// If it cannot be read, or the command line is wrong.
-    pub fn read(args: &'a ReplayArgs) -> Result<Self, Failure> {
+    pub fn read(args: &'a ReplayArgs) -> Result<Self> {
         let ignored = args
             .ignore
             .iter()
@@ -74,7 +74,7 @@ impl<'a> Replay<'a> {
     /// # Errors
     ///
     /// If it names no server.
-    pub fn config(&self, loaded: Option<&Config>) -> Result<Config, Failure> {
+    pub fn config(&self, loaded: Option<&Config>) -> Result<Config> {
         let server = find_server(self.args, loaded)?;
         let loaded = loaded.cloned().unwrap_or_default();
         let servers = vec![server];
@@ -86,11 +86,10 @@ impl<'a> Replay<'a> {
     /// # Errors
     ///
     /// If there are differences that matter, or nothing can be judged.
-    pub async fn run(&self, server: &Server, client: &dyn BackendClient) -> Result<(), Failure> {
+    pub async fn run(&self, server: &Server, client: &dyn BackendClient) -> Result {
         let opening = client.describe(&CallContext::internal()).await;
-        let opening = opening.map_err(|error| {
-            Failure::usage(format!("nothing could be judged: the server {error}"))
-        })?;
+        let opening =
+            opening.map_err(|error| usage!("nothing could be judged: the server {error}"))?;
         let recorded = &self.recorded;
         let asker = Asker::new(client, &recorded.questions, recorded.has_sessions);
         let lists = self.lists(&asker).await;
@@ -250,14 +249,14 @@ async fn ask_again(asked: &mut [Asked<'_>], asker: &Asker<'_>, most: Severity) {
 }
 
 impl Ignored {
-    fn parse(text: &str) -> Result<Self, Failure> {
+    fn parse(text: &str) -> Result<Self> {
         let (name, pointer) = match text.split_once(":/") {
             _ if text.starts_with('/') => (None, text.to_owned()),
             Some((name, rest)) => (Some(name.to_owned()), format!("/{rest}")),
             None => {
-                return Err(Failure::usage(format!(
+                return Err(usage!(
                     "--ignore {text:?} is no JSON Pointer, such as /result/structuredContent/total or TOOL:/result"
-                )));
+                ));
             }
         };
         Ok(Self { name, pointer })
@@ -296,11 +295,11 @@ const TOKEN: &str = "FANLIGHT_TOKEN";
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// The server that the command line names. `loaded` is the configuration for `--server`.
-fn find_server(args: &ReplayArgs, loaded: Option<&Config>) -> Result<Server, Failure> {
+fn find_server(args: &ReplayArgs, loaded: Option<&Config>) -> Result<Server> {
     let server = match loaded.zip(args.server.as_ref()) {
         Some((config, name)) => {
             let known = config.servers.iter().find(|known| known.name == *name);
-            let unknown = || Failure::usage(format!("no server is called {name:?}"));
+            let unknown = || usage!("no server is called {name:?}");
             let known = known.ok_or_else(unknown)?.clone();
             let (canary, mirror) = (None, None);
             Server {
@@ -321,7 +320,7 @@ fn find_server(args: &ReplayArgs, loaded: Option<&Config>) -> Result<Server, Fai
 }
 
 /// A server that the command line describes. A command inherits the environment.
-fn server_from_args(args: &ReplayArgs) -> Result<Server, Failure> {
+fn server_from_args(args: &ReplayArgs) -> Result<Server> {
     let usage = "name the server to test: --server NAME, --url URL, or its command behind `--`";
     let transport = named_transport(args.url.as_ref(), &args.header, &args.command)?;
     let mut transport = transport.ok_or_else(|| Failure::usage(usage))?;

@@ -8,7 +8,7 @@ use fanlight_protocol::json::MAX_NESTING;
 use fanlight_protocol::{Era, Json, Message, Method, Response};
 use fanlight_telemetry::recording::RecordedServer;
 
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::recording::Recording;
 use crate::recording::script::{Cue, RecordedQuestion, Role, Script, Step, Take, json};
 
@@ -54,7 +54,7 @@ impl Recorded {
         recording: &Recording,
         from: Option<&str>,
         like: Option<&str>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self> {
         let servers = &recording.head.servers;
         let only = servers.keys().next().filter(|_| servers.len() == 1);
         let like = like.filter(|name| servers.contains_key(*name));

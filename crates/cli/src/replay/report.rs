@@ -12,7 +12,7 @@ use fanlight_protocol::visible::plain;
 
 use super::plan::{Skipped, subject};
 use crate::cli::ReplayArgs;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::judge::Mask;
 use crate::observe::style::Style;
 use crate::out::{self, counted, say};
@@ -83,7 +83,7 @@ impl Report<'_> {
     /// # Errors
     ///
     /// If there are differences that matter, or nothing was compared.
-    pub(super) fn finish(self) -> Result<(), Failure> {
+    pub(super) fn finish(self) -> Result {
         match self.args.json {
             true => out::json(self.json().as_text()),
             false => self.print(),
@@ -91,17 +91,17 @@ impl Report<'_> {
         let differences = || self.cases.iter().flat_map(|case| &case.differences);
         let fails = |one: &&Difference| one.change.severity() >= self.args.fail_on.severity();
         if self.compared() == 0 {
-            return Err(Failure::usage(
+            return Err(usage!(
                 "nothing could be judged: nothing was compared; `--from` chooses a recorded server",
             ));
         }
         match differences().filter(fails).count() {
             0 => Ok(()),
-            count => Err(Failure::other(format!(
+            count => Err(failure!(
                 "{} of severity {:?} or worse",
                 counted(count, "difference"),
                 self.args.fail_on.severity().as_str()
-            ))),
+            )),
         }
     }
 

@@ -7,15 +7,15 @@ use fanlight_credentials::escaped_html;
 use fanlight_protocol::visible::escaped;
 
 use super::report::{Case, Report};
-use crate::failure::Failure;
+use crate::failure::Result;
 
 /// Writes the report to the file that the command line names, if it names one.
-pub(super) fn write(report: &Report<'_>) -> Result<(), Failure> {
+pub(super) fn write(report: &Report<'_>) -> Result {
     let Some(file) = &report.args.junit else {
         return Ok(());
     };
     let written = std::fs::write(file, junit(report));
-    written.map_err(|error| Failure::other(format!("cannot write {}: {error}", file.display())))
+    written.map_err(|error| failure!("cannot write {}: {error}", file.display()))
 }
 
 /// The report in JUnit's XML.

@@ -21,7 +21,7 @@ use super::client::{Closed, PerfectClient};
 use super::comparison::text_at;
 use super::server::PerfectServer;
 use crate::cli::WitnessArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::judge::peer::stdio::Process;
 use crate::mock;
 
@@ -94,7 +94,7 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Starts servers, and the gateway.
-    pub(super) fn set(run: Run, args: &WitnessArgs) -> Result<Self, Failure> {
+    pub(super) fn set(run: Run, args: &WitnessArgs) -> Result<Self> {
         let folder = tempfile::tempdir().map_err(Failure::other)?;
         let (mut serving, shutdown) = (JoinSet::new(), CancellationToken::new());
         let servers: Vec<_> = (0..run.servers)
@@ -146,7 +146,7 @@ impl Stage {
                     Some(process),
                 )
             }
-            (None, None) => return Err(Failure::usage("name the command of the gateway")),
+            (None, None) => return Err(usage!("name the command of the gateway")),
         };
         if let Some(process) = process.as_mut().filter(|_| !urls.is_empty()) {
             // Its output must not stop it. The task ends with the process.
@@ -273,12 +273,12 @@ fn serve(
     run: Run,
     port: Option<u16>,
     shutdown: CancellationToken,
-) -> Result<(SocketAddr, impl Future<Output = ()> + use<>), Failure> {
+) -> Result<(SocketAddr, impl Future<Output = ()> + use<>)> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.unwrap_or(0)));
     let bound = ListeningSocket::bind(&ListenAddress::Ip(address));
-    let socket = bound.map_err(|error| Failure::other(format!("{address}: {error}")))?;
+    let socket = bound.map_err(|error| failure!("{address}: {error}"))?;
     let address = socket.address().map_err(Failure::other)?.ip();
-    let address = address.ok_or_else(|| Failure::other("the server has no port"))?;
+    let address = address.ok_or_else(|| failure!("the server has no port"))?;
     let only = port.is_none().then_some(run.era);
     let served = mock::serve_author(server.clone(), only, socket, shutdown);
     Ok((address, served))

@@ -24,7 +24,7 @@ use self::gateway::{Run, Stage};
 use self::report::Report;
 use self::server::PerfectServer;
 use crate::cli::{DemoEra, WitnessArgs};
-use crate::failure::{Failure, interruptible};
+use crate::failure::{Failure, Result, interruptible};
 use crate::mock;
 
 /// Judges the gateway of the command line.
@@ -32,7 +32,7 @@ use crate::mock;
 /// # Errors
 ///
 /// If something does not arrive as sent, or nothing can be judged.
-pub async fn witness(args: &WitnessArgs) -> Result<(), Failure> {
+pub async fn witness(args: &WitnessArgs) -> Result {
     if !Run::all().any(|run| run.is_tried(args)) {
         return Err(Failure::usage(
             "the command has no place for a server: write {url}, {command} or {config} there",
@@ -51,7 +51,7 @@ pub async fn witness(args: &WitnessArgs) -> Result<(), Failure> {
 }
 
 /// Starts the gateway once, and judges it.
-async fn conduct(run: Run, args: &WitnessArgs, report: &mut Report) -> Result<(), Failure> {
+async fn conduct(run: Run, args: &WitnessArgs, report: &mut Report) -> Result {
     let mut stage = Stage::set(run, args)?;
     match stage.client(args.ready).await {
         Ok(client) => {
@@ -75,7 +75,7 @@ pub async fn serve(
     is_second: bool,
     input: impl AsyncRead + Send + Unpin,
     output: impl AsyncWrite + Send + Unpin,
-) -> Result<(), Failure> {
+) -> Result {
     let era = match era {
         DemoEra::Legacy => Era::Legacy,
         DemoEra::Modern => Era::Modern,

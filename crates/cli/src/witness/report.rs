@@ -10,7 +10,7 @@ use super::comparison::Outcome;
 use super::examination::{Verdict, is_judged};
 use super::gateway::{Run, Transport};
 use crate::cli::WitnessArgs;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::observe::style::Style;
 use crate::out::{self, counted, say};
 
@@ -55,7 +55,7 @@ impl Report {
     }
 
     /// Prints the report.
-    pub(super) fn finish(&self, args: &WitnessArgs) -> Result<(), Failure> {
+    pub(super) fn finish(&self, args: &WitnessArgs) -> Result {
         let kept = self.count(|it| it == Outcome::Kept);
         let judged = self.count(|it| it >= Outcome::Kept);
         match args.json {
@@ -64,15 +64,15 @@ impl Report {
         }
         if let Some(path) = &args.badge {
             let written = std::fs::write(path, badge(kept, judged));
-            written.map_err(|error| Failure::other(format!("{}: {error}", path.display())))?;
+            written.map_err(|error| failure!("{}: {error}", path.display()))?;
         }
         match judged - kept {
-            0 if judged == 0 => Err(Failure::usage("nothing could be judged")),
+            0 if judged == 0 => Err(usage!("nothing could be judged")),
             0 => Ok(()),
-            lost => Err(Failure::other(format!(
+            lost => Err(failure!(
                 "{} of {judged} did not arrive as sent",
                 counted(lost, "part")
-            ))),
+            )),
         }
     }
 

@@ -126,8 +126,7 @@ impl Shortening {
             inline: rules.inline,
             keeps_structured,
             uri: format!("{KEPT_RESULT}{handle}"),
-            until: humantime::format_rfc3339_seconds(SystemTime::now() + keep_for)
-                .to_string(),
+            until: humantime::format_rfc3339_seconds(SystemTime::now() + keep_for).to_string(),
             tool: own_name(&core.tools_of(view, &context.trace).await, READ_RESULT),
         };
         let until = Instant::now() + keep_for;

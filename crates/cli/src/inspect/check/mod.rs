@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 use self::sign_in::SignIn;
 use super::failure_text;
 use super::list::incomplete;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::flagged::{self, Flagged, find_flagged};
 use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
@@ -240,7 +240,7 @@ impl Checked {
     }
 
     /// Prints the findings. Fails if a server cannot be used or its lists cannot be read.
-    pub async fn report(mut self, loaded: &Loaded, as_json: bool) -> Result<(), Failure> {
+    pub async fn report(mut self, loaded: &Loaded, as_json: bool) -> Result {
         let config = &loaded.config;
         self.find_sign_ins(config).await;
         let refused = listeners::refusal_reasons(config).into_iter();

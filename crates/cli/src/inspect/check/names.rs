@@ -9,8 +9,8 @@ use fanlight_protocol::visible::plain;
 
 use crate::cli::NAME;
 use crate::connect::longest_entry;
-use crate::rewriting::LONGEST_ADDED;
 use crate::out::counted;
+use crate::rewriting::LONGEST_ADDED;
 
 /// Configured arguments that the tools do not have.
 pub(super) fn unknown_arguments(lists: &[ListView]) -> Vec<String> {
