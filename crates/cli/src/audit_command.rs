@@ -10,6 +10,7 @@ use fanlight_protocol::visible::plain;
 use fanlight_record::ledger::{
     CheckpointKey, Filter, LedgerFiles, PublicKey, Use, UseKey, Verified, read, usage, verify,
 };
+use itertools::Itertools as _;
 use serde_json::json;
 
 use crate::cli::{AuditCommand, AuditFilterArgs, AuditQueryArgs, CommonArgs};
@@ -44,10 +45,10 @@ pub fn command(command: &AuditCommand, common: &CommonArgs) -> Result {
 }
 
 pub(crate) fn records(config: &Config) -> Result<Vec<LedgerFiles>> {
-    let records: Vec<_> = record::files(config)
+    let records = record::files(config)
         .into_iter()
         .filter(|record| !record.list().is_empty())
-        .collect();
+        .collect_vec();
     if records.is_empty() {
         let help = "this configuration has no audit log yet; `audit.file` or `stateDir` sets where a gateway writes it";
         return Err(Failure::other(help));
@@ -92,7 +93,7 @@ fn query(args: &AuditQueryArgs, records: &[LedgerFiles]) -> Result {
         say!("no entry of the audit log matches");
         return Ok(());
     }
-    let rows: Vec<_> = lines.iter().map(row).collect();
+    let rows = lines.iter().map(row).collect_vec();
     let headings = ["TIME", "WHO", "WHAT", "ABOUT", "OUTCOME", "TOOK"];
     say!("{}", render_rows(headings, &rows));
     Ok(())
@@ -144,7 +145,10 @@ fn row(line: &Json) -> [String; 6] {
 fn used(args: &AuditFilterArgs, records: &[LedgerFiles]) -> Result {
     let used = usage(records, &filter(args)?).map_err(Failure::other)?;
     if args.json {
-        let rows: Vec<_> = used.iter().map(|(key, row)| as_json(key, row)).collect();
+        let rows = used
+            .iter()
+            .map(|(key, row)| as_json(key, row))
+            .collect_vec();
         out::pretty(&json!({ "usage": rows }));
         return Ok(());
     }
@@ -164,7 +168,7 @@ fn used(args: &AuditFilterArgs, records: &[LedgerFiles]) -> Result {
     let headings = [
         "DAY", "WHO", "CLIENT", "WHAT", "CALLS", "ERRORS", "REFUSED", "BYTES", "~TOKENS",
     ];
-    let rows: Vec<_> = used.iter().map(row).collect();
+    let rows = used.iter().map(row).collect_vec();
     say!("{}", render_rows(headings, &rows));
     Ok(())
 }

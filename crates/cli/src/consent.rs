@@ -6,6 +6,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 use fanlight_config::settings::is_loopback;
 use fanlight_config::{Environment, Loaded, Server, Transport, load_usable};
 use fanlight_protocol::visible::plain;
+use itertools::Itertools as _;
 use url::Url;
 
 use crate::failure::Result;
@@ -25,10 +26,9 @@ pub fn ask(loaded: &Loaded) -> Result<bool> {
     let how = format!("read it, then name it with `--config {path}`, or add `--yes`");
     let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let Some(actions) = actions(loaded).filter(|_| is_terminal) else {
-        let names: Vec<_> = enabled().map(|server| plain(&server.name, 60)).collect();
+        let names = enabled().map(|server| plain(&server.name, 60)).join(", ");
         return Err(usage!(
-            "not starting servers from {path} without your consent ({}): {how}",
-            names.join(", ")
+            "not starting servers from {path} without your consent ({names}): {how}"
         ));
     };
     complain(&format!(
@@ -107,16 +107,15 @@ fn actions(loaded: &Loaded) -> Option<String> {
         .filter_map(|server| {
             let action = match &server.transport {
                 Transport::Stdio { command, args, .. } => {
-                    let words: Vec<&str> = std::iter::once(command.as_str())
+                    let words = std::iter::once(command.as_str())
                         .chain(args.iter().map(String::as_str))
-                        .collect();
-                    format!("start {}", words.join(" "))
+                        .join(" ");
+                    format!("start {words}")
                 }
                 Transport::Http { .. } | Transport::Sse { .. }
                     if is_sent_variables(server) && !is_local(server) =>
                 {
-                    let mut origins: Vec<_> =
-                        server.urls().map(fanlight_config::origin_of).collect();
+                    let mut origins = server.urls().map(fanlight_config::origin_of).collect_vec();
                     origins.dedup();
                     format!("send values of variables to {}", origins.join(", "))
                 }

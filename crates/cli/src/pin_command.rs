@@ -10,6 +10,7 @@ use fanlight_gateway::Gateway;
 use fanlight_gateway::pins::{Definition, INSTRUCTIONS, ItemKey, Lock, LockedKind};
 use fanlight_protocol::json::Unreadable;
 use fanlight_protocol::visible::plain;
+use itertools::Itertools as _;
 use serde_json::json;
 
 use crate::cli::{CommonArgs, PinArgs, PinCommand};
@@ -55,17 +56,17 @@ pub async fn command(
         server.enabled &= wanted.is_empty() || wanted.contains(&server.name);
     }
     let (found, missing) = read(&config).await?;
-    let servers: Vec<&str> = config
+    let servers = config
         .servers
         .iter()
         .filter(|server| server.enabled && !missing.contains_key(&server.name))
         .map(|server| server.name.as_str())
-        .collect();
+        .collect_vec();
     let not_listed = || {
         let of_each = missing
             .iter()
             .map(|(server, outcome)| format!("{} ({outcome})", plain(server, 60)));
-        let all = of_each.collect::<Vec<_>>().join(", ");
+        let all = of_each.join(", ");
         format!("could not be listed, so their pins stay as they are: {all}")
     };
     if !missing.is_empty() && (servers.is_empty() || args.command.is_some()) {
@@ -205,11 +206,11 @@ fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result {
             say_reasons(difference.iter().flat_map(|(_, lines)| lines));
             any = true;
         }
-        let gone: Vec<_> = lock
+        let gone = lock
             .all()
             .map(|(key, _)| key)
             .filter(|key| is_it(&key) && !found.contains_key(key))
-            .collect();
+            .collect_vec();
         for key in gone {
             lock.unpin(&key);
             say!(
@@ -247,12 +248,12 @@ fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Resu
     let gone = gone.filter(|key| servers.contains(&key.server.as_str()));
     differing.extend(gone.map(|key| (key, "gone", Vec::new())));
     if json {
-        let all: Vec<_> = differing
+        let all = differing
             .iter()
             .map(|(key, what, reasons)| {
                 json!({ "server": key.server, "kind": key.kind.as_str(), "name": key.name, "what": what, "reasons": reasons })
             })
-            .collect();
+            .collect_vec();
         out::pretty(&json!({ "differences": all }));
     } else {
         for (key, what, reasons) in &differing {

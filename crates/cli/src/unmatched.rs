@@ -8,6 +8,7 @@ use std::sync::Arc;
 use fanlight_canonical::rights::{ItemKind, Servers, WrittenPattern};
 use fanlight_config::{Config, EntryFilter, ScopeRules, Server};
 use fanlight_gateway::catalogue::ListKind;
+use itertools::Itertools as _;
 
 use crate::known_lists::KnownLists;
 use crate::rewriting::servers_of_rules;
@@ -22,11 +23,11 @@ pub fn warnings(config: &Config, known: &KnownLists) -> Vec<String> {
     let servers = servers_of_rules(config);
     let rules = all(config, &servers).into_iter().take(LOOKED_AT);
     let mut unmatched = rules.filter(|rule| rule.is_unmatched(config, known));
-    let mut lines: Vec<_> = unmatched
+    let mut lines = unmatched
         .by_ref()
         .take(TOLD)
         .map(|rule| rule.describe(config, known))
-        .collect();
+        .collect_vec();
     match unmatched.count() {
         0 => {}
         more => lines.push(format!("{more} other patterns match nothing")),
@@ -99,12 +100,12 @@ impl Rule<'_> {
     fn servers<'c>(&self, config: &'c Config) -> Vec<&'c Server> {
         let is_shown =
             |server: &&Server| self.among.is_none_or(|among| among.contains(&server.name));
-        let all: Vec<_> = config.servers_of_clients().filter(is_shown).collect();
-        let concerned: Vec<_> = all
+        let all = config.servers_of_clients().filter(is_shown).collect_vec();
+        let concerned = all
             .iter()
             .copied()
             .filter(|server| self.pattern.concerns(&server.name))
-            .collect();
+            .collect_vec();
         // An unknown prefix may be part of a name.
         if concerned.is_empty() && !self.pattern.names_a_server() {
             all
@@ -131,11 +132,9 @@ impl Rule<'_> {
         let servers = config.servers.iter().filter(|server| server.enabled);
         let names = servers.flat_map(|server| {
             let names = self.subject.names(known, &server.name).unwrap_or_default();
-            names.into_iter().flat_map(|name| {
-                self.pattern
-                    .spellings(&server.name, name)
-                    .collect::<Vec<_>>()
-            })
+            names
+                .into_iter()
+                .flat_map(|name| self.pattern.spellings(&server.name, name).collect_vec())
         });
         let (place, subject, text) = (&self.place, self.subject, self.pattern.text());
         let meant = did_the_pattern_mean(text, names);

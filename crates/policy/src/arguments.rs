@@ -11,6 +11,7 @@ use fanlight_canonical::AmbiguousArguments;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 use fanlight_protocol::member_name::FoldedNames;
+use itertools::Itertools as _;
 
 use crate::expression::{Arguments, Reads};
 use crate::typed::{BOOL, DECIMAL, LIST_OF, LONG, TEXT};
@@ -36,7 +37,7 @@ impl LookedAt {
             Some(Arguments::Named(names)) => Some(names.clone()),
             Some(Arguments::All) | None => None,
         };
-        let names: Vec<_> = reads.attributes.iter().cloned().collect();
+        let names = reads.attributes.iter().cloned().collect_vec();
         let folded = FoldedNames::new(names.iter().map(|name| &**name));
         Self {
             first,
@@ -136,8 +137,8 @@ impl LookedAt {
                     let element = self.value(&element, left, nesting)?;
                     all.extend(element.map(|(value, _)| value));
                 }
-                let names: Vec<_> = names.into_iter().collect();
-                let name = format!("{LIST_OF}{}", names.join(" or "));
+                let names = names.into_iter().join(" or ");
+                let name = format!("{LIST_OF}{names}");
                 Some((RestrictedExpression::new_set(all), plain(&name)))
             }
             Kind::Object => Some(self.object(value, None, left, nesting)?),

@@ -23,6 +23,7 @@ use fanlight_canonical::{
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 use foldhash::fast::RandomState;
+use itertools::Itertools as _;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
@@ -422,11 +423,11 @@ impl ByItem {
                 keys.push(key);
             }
         }
-        let named: Vec<_> = keys
+        let named = keys
             .iter()
             .filter_map(|key| self.named.get(key.as_str()))
             .flatten()
-            .collect();
+            .collect_vec();
         if named.is_empty() {
             return Cow::Borrowed(&self.others);
         }
@@ -587,7 +588,7 @@ impl ClientRights {
 
     fn rules_about(&self, action: PolicyAction) -> ActionRules {
         let takes_arguments = matches!(action, PolicyAction::Call | PolicyAction::Get);
-        let about: Vec<_> = self.relevant_rules(action).collect();
+        let about = self.relevant_rules(action).collect_vec();
         // Rules about arguments do not matter for actions without arguments.
         let listed = about
             .iter()
@@ -686,9 +687,9 @@ impl ClientRights {
             let about = self
                 .relevant_rules(action)
                 .filter(|rule| rule.is_about_server(server));
-            let whole: Vec<_> = about
+            let whole = about
                 .filter_map(|rule| rule.of_whole_server.clone())
-                .collect();
+                .collect_vec();
             // No policy need permit listing.
             let needs_permit = action != PolicyAction::List;
             if needs_permit && whole.iter().all(|policy| policy.effect() == Effect::Forbid) {

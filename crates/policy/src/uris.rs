@@ -13,6 +13,7 @@ use cedar_policy::pst::{
 };
 use fanlight_canonical::PolicyItem;
 use fanlight_canonical::rights::{URI_FORMS, folded, uri_forms};
+use itertools::Itertools as _;
 
 use crate::expression::is_resource;
 use crate::typed::{binary, text};
@@ -46,7 +47,7 @@ pub(crate) fn widened(policy: &Template) -> Option<(ResourceConstraint, Vec<Clau
         Clause::When(condition) => Clause::When(wider(condition, forbids)),
         Clause::Unless(condition) => Clause::Unless(wider(condition, !forbids)),
     };
-    let mut clauses: Vec<_> = policy.clauses().iter().map(clause).collect();
+    let mut clauses = policy.clauses().iter().map(clause).collect_vec();
     let mut resource = policy.resource.clone();
     if let Some(uid) = scope_entity(&policy.resource).filter(|_| forbids)
         && let Some(is_it) = in_forms(&|form| is_named(uid, form))
@@ -238,9 +239,9 @@ fn folded_pattern(pattern: &[PatternElem]) -> Vec<PatternElem> {
             _ => None,
         });
         let chars = folded(&written.collect::<String>());
-        chars.chars().map(PatternElem::Char).collect::<Vec<_>>()
+        chars.chars().map(PatternElem::Char).collect_vec()
     });
-    let parts: Vec<_> = folded.collect();
+    let parts = folded.collect_vec();
     parts.join(&PatternElem::Wildcard)
 }
 

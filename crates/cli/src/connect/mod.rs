@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fanlight_config::client_files::{Client, Credential, Entry, Places, Reach, System};
 use fanlight_config::{Config, ListenAddress, scheme};
+use itertools::Itertools as _;
 use serde_json::{Value, json};
 
 use crate::cli::{CommonArgs, ConnectArgs, NAME};
@@ -113,8 +114,8 @@ fn file_options(args: &ConnectArgs) -> String {
 }
 
 fn unknown_client(name: &str) -> Failure {
-    let ids: Vec<_> = Client::ALL.into_iter().map(Client::as_str).collect();
-    usage!("unknown client {name:?}; known clients: {}", ids.join(", "))
+    let ids = Client::ALL.into_iter().map(Client::as_str).join(", ");
+    usage!("unknown client {name:?}; known clients: {ids}")
 }
 
 /// The file to write to.
@@ -204,7 +205,7 @@ pub fn longest_entry(config: &Config) -> Option<(Client, String)> {
         let project = client.project_files().iter().map(PathBuf::from);
         let files = places.user_files(client).into_iter().chain(project);
         let names = files.flat_map(|path| ClientFile::new(client, path).own_names(url.as_deref()));
-        names.map(move |name| (client, name)).collect::<Vec<_>>()
+        names.map(move |name| (client, name)).collect_vec()
     };
     let all = Client::ALL.into_iter().flat_map(names);
     all.max_by_key(|(_, name)| name.len())

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use itertools::Itertools as _;
 use serde_json::{Value, json};
 
 use super::merge::Taken;
@@ -166,7 +167,7 @@ fn to_json(import: &Import, is_written: bool) -> Value {
             "name": server.name,
             "reachedBy": reached_by(&server.value),
             "enabled": server.value["enabled"] != false,
-            "from": from.collect::<Vec<_>>(),
+            "from": from.collect_vec(),
         })
     };
     let path =
@@ -175,10 +176,10 @@ fn to_json(import: &Import, is_written: bool) -> Value {
         "written": is_written,
         "output": path(&import.output),
         "envFile": path(&import.env_file),
-        "servers": import.taken.iter().map(server).collect::<Vec<_>>(),
-        "leftOut": import.left_out.iter().map(|left| json!({"file": left.path.display().to_string(), "reason": left.reason})).collect::<Vec<_>>(),
-        "moved": import.moved.variables.iter().map(|(name, _)| name).collect::<Vec<_>>(),
-        "missing": missing_variables(import).into_iter().map(|(name, about)| json!({"name": name, "about": about})).collect::<Vec<_>>(),
+        "servers": import.taken.iter().map(server).collect_vec(),
+        "leftOut": import.left_out.iter().map(|left| json!({"file": left.path.display().to_string(), "reason": left.reason})).collect_vec(),
+        "moved": import.moved.variables.iter().map(|(name, _)| name).collect_vec(),
+        "missing": missing_variables(import).into_iter().map(|(name, about)| json!({"name": name, "about": about})).collect_vec(),
         "text": import.output.is_none().then_some(&import.text),
     })
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use fanlight_config::client_files::{Client, ClientFile, PackagedServer, Places, server_json};
 use fanlight_config::document::{Node, Source as Text, Syntax};
 use fanlight_config::{MAX_FILE_SIZE, is_server_option};
+use itertools::Itertools as _;
 use serde_json::Value;
 
 use crate::connect::absolute;
@@ -91,26 +92,24 @@ pub(super) fn find(from: &str, places: Option<&Places>) -> Result<Vec<Source>, F
         ]);
     }
     let Some(client) = Client::from_name(from) else {
-        let ids: Vec<_> = Client::ALL.into_iter().map(Client::as_str).collect();
+        let ids = Client::ALL.into_iter().map(Client::as_str).join(", ");
         return Err(usage!(
-            "{from} is neither a file nor a known client; clients: {}",
-            ids.join(", ")
+            "{from} is neither a file nor a known client; clients: {ids}"
         ));
     };
-    let files: Vec<_> = files_of(client, places)
+    let files = files_of(client, places)
         .into_iter()
         .map(|(_, path)| path)
-        .collect();
-    let found: Vec<_> = files.iter().filter(|path| path.is_file()).collect();
+        .collect_vec();
+    let found = files.iter().filter(|path| path.is_file()).collect_vec();
     if found.is_empty() {
-        let looked: Vec<_> = files
+        let looked = files
             .iter()
             .map(|path| path.display().to_string())
-            .collect();
+            .join(", ");
         return Err(usage!(
-            "{} has no file on this machine: {}",
-            client.title(),
-            looked.join(", ")
+            "{} has no file on this machine: {looked}",
+            client.title()
         ));
     }
     found

@@ -19,6 +19,7 @@ use crate::endpoints::find_named;
 use crate::failure::{Failure, Result};
 use crate::observe::Admin;
 use crate::out::{self, complain, say};
+use itertools::Itertools as _;
 
 /// The most messages of a call that wait to be shown.
 const MESSAGES: usize = 64;
@@ -175,8 +176,8 @@ fn print(body: &Json, json: bool) {
     for block in blocks {
         // Colours are the terminal's owner's choice, not the server's.
         let text = block_text(&block);
-        let lines: Vec<_> = text.split('\n').map(escaped).collect();
-        say!("{}", lines.join("\n"));
+        let lines = text.split('\n').map(escaped).join("\n");
+        say!("{lines}");
     }
 }
 
@@ -191,15 +192,11 @@ fn block_text(block: &Json) -> String {
         let about = ["mimeType", "uri", "name"]
             .iter()
             .filter_map(|key| block.text_at(key).or_else(|| inner.as_ref()?.text_at(key)));
-        let about: Vec<_> = std::iter::once(kind).chain(about).collect();
+        let about = std::iter::once(kind).chain(about).join(" ");
         let bytes = block
             .text_at("data")
             .map(|data| format!(", {} characters of base64", data.len()));
-        format!(
-            "[{}{}; --json shows all]",
-            about.join(" "),
-            bytes.unwrap_or_default()
-        )
+        format!("[{about}{}; --json shows all]", bytes.unwrap_or_default())
     })
 }
 

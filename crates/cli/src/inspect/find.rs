@@ -6,6 +6,7 @@ use std::path::Path;
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::{FoundTool, ListKind, ListView};
 use fanlight_protocol::visible::plain;
+use itertools::Itertools as _;
 use serde::Deserialize;
 
 use super::list::incomplete;
@@ -34,7 +35,7 @@ struct Expectation {
 pub async fn find(gateway: &Gateway, args: &FindArgs) -> Result {
     let endpoint = find_named(&args.endpoint, gateway)?;
     let tools = gateway.catalogue(ListKind::Tools, &endpoint).await;
-    let missing: Vec<_> = incomplete(&tools).collect();
+    let missing = incomplete(&tools).collect_vec();
     match &args.expect {
         Some(file) => check(&tools, file)?,
         None => {
@@ -60,7 +61,7 @@ fn print(found: &[FoundTool]) {
             true => format!("{} {:.1}", one.word, one.score),
             false => format!("{} as {} {:.1}", one.word, one.term, one.score),
         });
-        matched.collect::<Vec<_>>().join(", ")
+        matched.join(", ")
     };
     let columns = [
         Column::numbers("RANK", found, |_| {

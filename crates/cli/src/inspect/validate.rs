@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use fanlight_config::{Environment, Problem, Server, Severity, Transport, load_all, load_usable};
 use fanlight_protocol::visible::plain;
+use itertools::Itertools as _;
 use serde_json::{Value, json};
 
 use super::check::authentication;
@@ -23,7 +24,6 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result {
     let names = paths
         .iter()
         .map(|path| path.display().to_string())
-        .collect::<Vec<_>>()
         .join(", ");
     let loaded = match load_all(&paths, &configuration::variable) {
         Ok(loaded) => loaded,
@@ -43,7 +43,7 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result {
             }
             Some(errors) => {
                 if args.json {
-                    let problems: Vec<_> = errors.problems().iter().map(entry).collect();
+                    let problems = errors.problems().iter().map(entry).collect_vec();
                     out::pretty(&json!({ "valid": false, "problems": problems }));
                 } else {
                     say_of_usable(&paths);
@@ -116,16 +116,15 @@ fn say_of_usable(paths: &[PathBuf]) {
     let is_incomplete = |server: &&Server| {
         server.enabled && matches!(server.transport, Transport::Incomplete { .. })
     };
-    let names: Vec<_> = loaded
+    let names = loaded
         .config
         .servers
         .iter()
         .filter(is_incomplete)
         .map(|server| plain(&server.name, 60))
-        .collect();
+        .join(", ");
     say!(
-        "`fanlight run` leaves out {}, whose variables are not set, and uses the other servers:\n",
-        names.join(", ")
+        "`fanlight run` leaves out {names}, whose variables are not set, and uses the other servers:\n"
     );
 }
 

@@ -15,6 +15,7 @@ use fanlight_grants::{
     all_connections, connections as connections_of, purge, purge_of,
 };
 use fanlight_telemetry::Telemetry;
+use itertools::Itertools as _;
 use serde_json::{Value, json};
 use tokio_util::sync::DropGuard;
 use url::Url;
@@ -338,10 +339,10 @@ async fn all_kept(config: &Config, changes: bool) -> Result<Vec<Kept>> {
         record: None,
         _connection: None,
     });
-    let all: Vec<_> = [open_store(config, changes).await?, by_url]
+    let all = [open_store(config, changes).await?, by_url]
         .into_iter()
         .flatten()
-        .collect();
+        .collect_vec();
     if all.is_empty() {
         Err(without_users(config))
     } else {
@@ -351,13 +352,13 @@ async fn all_kept(config: &Config, changes: bool) -> Result<Vec<Kept>> {
 
 /// The failure if no configured server has users with credentials of their own.
 fn without_users(config: &Config) -> Failure {
-    let names: Vec<&str> = config
+    let names = config
         .servers
         .iter()
         .map(|server: &Server| server.name.as_str())
-        .collect();
+        .join(", ");
     let help = "no server has users with credentials of their own; set `auth: {type: user}`";
-    usage!("{}: {help}", names.join(", "))
+    usage!("{names}: {help}")
 }
 
 /// The store of users' grants at the configured servers; `None` if no server has such users. It has
@@ -369,9 +370,9 @@ async fn open_store(config: &Config, changes: bool) -> Result<Option<Kept>> {
         .filter_map(|server| Some((server, auth_of_users(server)?)));
     // Commands do not tell users apart, so nobody signs in at an identity provider here.
     let is_own = |auth: &ServerAuth| !auth.kind.is_exchange();
-    let of_users: Vec<_> = of_users
+    let of_users = of_users
         .filter(|(server, auth)| server.enabled && is_own(auth))
-        .collect();
+        .collect_vec();
     if of_users.is_empty() {
         return Ok(None);
     }

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
+use itertools::Itertools as _;
 
 use crate::cli::{Cli, GROUPS};
 use crate::failure::STATUSES;
@@ -72,10 +73,10 @@ fn section(text: &mut String, command: &Command, name: &str, level: &str) {
 }
 
 fn options<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
-    let rows: Vec<String> = arguments
+    let rows = arguments
         .filter(|arg| !arg.is_hide_set())
         .map(row)
-        .collect();
+        .collect_vec();
     if !rows.is_empty() {
         let _ = writeln!(text, "| option | |\n|---|---|\n{}\n", rows.join("\n"));
     }
@@ -84,11 +85,7 @@ fn options<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
 fn row(arg: &Arg) -> String {
     let value = || {
         let names = arg.get_value_names().unwrap_or_default();
-        names
-            .iter()
-            .map(|name| name.to_string())
-            .collect::<Vec<_>>()
-            .join(" ")
+        names.iter().map(|name| name.to_string()).join(" ")
     };
     let name = match (arg.get_short(), arg.get_long()) {
         (Some(short), Some(long)) => format!("-{short}, --{long}"),
@@ -102,12 +99,12 @@ fn row(arg: &Arg) -> String {
         _ => name,
     };
     let mut help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    let choices: Vec<String> = arg
+    let choices = arg
         .get_possible_values()
         .iter()
         .filter(|value| !value.is_hide_set())
         .map(|value| format!("`{}`", value.get_name()))
-        .collect();
+        .collect_vec();
     if takes_value && !choices.is_empty() {
         help = format!(
             "{help}{}{}",
@@ -115,18 +112,18 @@ fn row(arg: &Arg) -> String {
             choices.join(", ")
         );
     }
-    let defaults: Vec<String> = arg
+    let defaults = arg
         .get_default_values()
         .iter()
         .map(|value| value.to_string_lossy().into_owned())
-        .collect();
+        .collect_vec();
     if takes_value && !defaults.is_empty() {
         let _ = write!(help, " (default: `{}`)", defaults.join(" "));
     }
     let cell = |text: &str| text.replace('|', "\\|").replace('<', "&lt;");
     format!(
         "| `{name}` | {} |",
-        cell(&help).split_whitespace().collect::<Vec<_>>().join(" ")
+        cell(&help).split_whitespace().join(" ")
     )
 }
 

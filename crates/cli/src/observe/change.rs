@@ -3,6 +3,7 @@
 
 use fanlight_protocol::visible::plain;
 use http::StatusCode;
+use itertools::Itertools as _;
 use serde_json::{Value, json};
 
 use super::Admin;
@@ -22,14 +23,13 @@ pub async fn reload(args: &StatusArgs, common: &CommonArgs) -> Result {
     if status == StatusCode::UNPROCESSABLE_ENTITY {
         let report = admin.json(&body)?;
         let text = text(&report, "text");
-        let lines: Vec<_> = text
+        let lines = text
             .trim_end()
             .lines()
             .map(|line| plain(line, 300))
-            .collect();
+            .join("\n");
         return Err(failure!(
-            "the new configuration cannot be used; the previous one stays in force:\n{}",
-            lines.join("\n")
+            "the new configuration cannot be used; the previous one stays in force:\n{lines}"
         ));
     }
     let report = admin.json(&admin.expect(status, StatusCode::OK, body)?)?;
@@ -118,11 +118,11 @@ pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
         Err(failure) => return failure,
     };
     let servers = config["mcpServers"].as_object();
-    let known: Vec<&str> = servers
+    let known = servers
         .into_iter()
         .flatten()
         .map(|(name, _)| name.as_str())
-        .collect();
+        .collect_vec();
     if known.contains(&wanted) {
         let name = plain(wanted, 100);
         return usage!(
@@ -130,9 +130,9 @@ pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
         );
     }
     let meant = did_you_mean(wanted, known.iter().copied());
-    let all: Vec<String> = known.iter().map(|name| plain(name, 60)).collect();
+    let all = known.iter().map(|name| plain(name, 60)).join(", ");
     let help = if meant.is_empty() {
-        format!("; it has {}", all.join(", "))
+        format!("; it has {all}")
     } else {
         meant
     };
@@ -164,8 +164,5 @@ fn names(list: Option<&Value>) -> String {
         .into_iter()
         .flatten()
         .filter_map(Value::as_str);
-    names
-        .map(|name| plain(name, 100))
-        .collect::<Vec<_>>()
-        .join(", ")
+    names.map(|name| plain(name, 100)).join(", ")
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fanlight_protocol::epoch;
 use fanlight_protocol::visible::plain;
+use itertools::Itertools as _;
 use serde_json::Value;
 
 use super::Admin;
@@ -81,12 +82,12 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     let processes = backends.iter().filter_map(|backend| processes_of(backend));
     let endpoints = backends.iter().flat_map(|backend| endpoints_of(backend));
     let versions = backends.iter().flat_map(|backend| versions_of(backend));
-    let more: Vec<String> = starts
+    let more = starts
         .chain(failures)
         .chain(processes)
         .chain(endpoints)
         .chain(versions)
-        .collect();
+        .collect_vec();
     if !more.is_empty() {
         say!("\n{}", more.join("\n"));
     }
@@ -204,9 +205,9 @@ fn processes_of(backend: &Value) -> Option<String> {
     let count = |(_, count): (_, &Value)| count.as_u64().unwrap_or_default();
     let all: u64 = processes.iter().map(count).sum();
     let each = |(owner, count): (&String, &Value)| format!("{count} of {}", plain(owner, 200));
-    let each: Vec<String> = processes.iter().map(each).collect();
+    let each = processes.iter().map(each).join(", ");
     let name = plain_text(backend, "name", 60);
-    (all > 1).then(|| format!("{name} has {all} processes: {}", each.join(", ")))
+    (all > 1).then(|| format!("{name} has {all} processes: {each}"))
 }
 
 /// A line for each endpoint of a server with several.
@@ -326,11 +327,7 @@ fn paint(table: &str, style: Style) -> String {
             .or_else(|| painted("connecting", Style::warn))
             .unwrap_or_else(|| line.to_owned())
     });
-    heading
-        .into_iter()
-        .chain(rows)
-        .collect::<Vec<_>>()
-        .join("\n")
+    heading.into_iter().chain(rows).join("\n")
 }
 
 /// Formats a duration with its two largest units.

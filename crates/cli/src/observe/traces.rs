@@ -4,6 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::time::SystemTime;
 
 use fanlight_protocol::visible::plain;
+use itertools::Itertools as _;
 use serde_json::Value;
 
 use super::admin::{elements, plain_text, text};
@@ -94,7 +95,7 @@ fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> V
     let float = |trace: &Value, key: &str| trace[key].as_f64().unwrap_or_default();
     let backends = |trace: &&Value| {
         let names = elements(trace, "backends").filter_map(Value::as_str);
-        plain(&names.collect::<Vec<_>>().join(", "), 120)
+        plain(&names.join(", "), 120)
     };
     let spans = |trace: &&Value| trace["spans"].as_u64().unwrap_or_default().to_string();
     let request = |trace: &&Value| {
@@ -174,10 +175,10 @@ async fn whole_id(admin: &Admin, start: &str) -> Result<String> {
     let query = [("text", start.to_owned()), ("limit", MOST.to_string())];
     let answer = admin.json(&admin.get("/api/traces", &query).await?)?;
     let all = elements(&answer, "traces");
-    let found: Vec<&str> = all
+    let found = all
         .map(|trace| text(trace, "traceId"))
         .filter(|id| id.starts_with(start))
-        .collect();
+        .collect_vec();
     match found[..] {
         [id] => Ok(id.to_owned()),
         [] => Err(failure!(
@@ -221,7 +222,7 @@ pub(super) fn render(trace: &Value, spans: &[Span], style: Style) -> String {
         let size = style.dim(&size(message));
         format!("{}  {size}{content}", style.bold(&heading))
     });
-    lines.collect::<Vec<_>>().join("\n")
+    lines.join("\n")
 }
 
 /// The peer that sent or got a message.

@@ -7,6 +7,7 @@ use fanlight_canonical::PolicyKind;
 use fanlight_config::document::{Node, Source, Syntax, Value};
 
 use super::question::Question;
+use itertools::Itertools as _;
 
 /// The keys of a case.
 const KEYS: [&str; 15] = [
@@ -170,12 +171,12 @@ fn json(node: &Node) -> String {
         Value::Bool(value) => value.to_string(),
         Value::Number(digits) => digits.clone(),
         Value::String(text) => quoted(text),
-        Value::List(items) => format!("[{}]", items.iter().map(json).collect::<Vec<_>>().join(",")),
+        Value::List(items) => format!("[{}]", items.iter().map(json).join(",")),
         Value::Map(entries) => {
             let members = entries
                 .iter()
                 .map(|entry| format!("{}:{}", quoted(&entry.key), json(&entry.value)));
-            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+            format!("{{{}}}", members.join(","))
         }
     }
 }

@@ -15,6 +15,7 @@ use fanlight_telemetry::without_trace_context;
 
 use super::Recording;
 use crate::failure::Result;
+use itertools::Itertools as _;
 
 /// The maximum number of requests that run at one moment of a recording. The oldest one counts as
 /// unanswered beyond that.
@@ -143,11 +144,8 @@ impl Script {
     pub(crate) fn arrange(recording: &Recording, server: Option<&str>) -> Result<Self> {
         let servers = &recording.head.servers;
         if let Some(name) = server.filter(|name| !servers.contains_key(*name)) {
-            let names: Vec<&str> = servers.keys().map(String::as_str).collect();
-            return Err(usage!(
-                "the recording has no server {name}; it has {}",
-                names.join(", ")
-            ));
+            let names = servers.keys().map(String::as_str).join(", ");
+            return Err(usage!("the recording has no server {name}; it has {names}"));
         }
         let side = server.map_or(Side::Client, |_| Side::Server);
         // Messages of clients name no server.
@@ -256,8 +254,8 @@ pub(crate) fn lasting_params(params: Option<&Json>) -> Json {
 /// A result with the members that every modern one has.
 fn as_modern(result: &Json) -> Json {
     let required = Revision::NEWEST_MODERN.result_members.iter();
-    let required: Vec<&str> = required.map(|it| it.default).collect();
-    rewrite_object(result, |_| true, required.join(",").as_bytes())
+    let required = required.map(|it| it.default).join(",");
+    rewrite_object(result, |_| true, required.as_bytes())
 }
 
 fn era_named(revision: &str) -> Option<Era> {

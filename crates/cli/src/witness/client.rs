@@ -9,6 +9,7 @@ use fanlight_config::Secret;
 use fanlight_protocol::json::MAX_NESTING;
 use fanlight_protocol::{Era, Json, Revision, header};
 use http::{HeaderValue, Method};
+use itertools::Itertools as _;
 use reqwest::{RequestBuilder, Response};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -457,7 +458,7 @@ impl PerfectClient {
 /// The further members of the request that a result wants to be repeated.
 fn retried(response: &Json) -> Option<String> {
     let requests = response.at_pointer("/result/inputRequests")?;
-    let responses: Vec<String> = requests
+    let responses = requests
         .members()
         .filter_map(|member| {
             let method = requests.slice(member.value.clone()).get("method")?;
@@ -465,7 +466,7 @@ fn retried(response: &Json) -> Option<String> {
             let key = requests.slice(member.key);
             Some(format!("{}:{answer}", key.as_text()))
         })
-        .collect();
+        .collect_vec();
     let responses = format!(r#""inputResponses":{{{}}}"#, responses.join(","));
     let state = response.at_pointer("/result/requestState");
     let state = state.map(|it| format!(r#""requestState":{}"#, it.as_text()));
@@ -474,7 +475,7 @@ fn retried(response: &Json) -> Option<String> {
 
 fn joined(members: &[&str]) -> String {
     let members = members.iter().copied().filter(|it| !it.is_empty());
-    members.collect::<Vec<_>>().join(",")
+    members.join(",")
 }
 
 fn closed(broken: Broken) -> Closed {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::{Era, Json, Method};
+use itertools::Itertools as _;
 use tokio::time::Instant;
 
 use super::cases::{ALL, Case, Exchange, LISTEN, Look, SECOND, SECOND_PAGE, TWINS, find_exchange};
@@ -291,7 +292,7 @@ impl Examination<'_> {
             let notifications = heard.notifications.iter().map(|(_, it)| it);
             let messages = notifications.chain(&heard.questions).filter(of_method);
             let answer = Some(&heard.response).filter(|_| method.is_empty());
-            let texts: Vec<&str> = messages.chain(answer).map(Json::as_text).collect();
+            let texts = messages.chain(answer).map(Json::as_text).collect_vec();
             let names = |who: usize| texts.iter().any(|text| text.contains(TWINS[who]));
             outcome = outcome.max(match (names(others), names(own)) {
                 (true, _) => Outcome::Leaked,
@@ -373,8 +374,8 @@ fn judged(case: &Case, sent: &Json, response: &Json) -> Judged {
 fn params_of(messages: impl Iterator<Item = Json>, method: &str) -> Json {
     let of_method = messages.filter(|it| it.get("method").is_some_and(|it| it.is_str(method)));
     let params = of_method.map(|it| it.get("params").unwrap_or_else(Json::empty_object));
-    let params: Vec<String> = params.map(|it| it.to_string()).collect();
-    json(format!("[{}]", params.join(",")).as_bytes()).unwrap_or_default()
+    let params = params.map(|it| it.to_string()).join(",");
+    json(format!("[{params}]").as_bytes()).unwrap_or_default()
 }
 
 fn timeliness(heard: &Transcript) -> Outcome {

@@ -20,6 +20,7 @@ use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::visible::plain;
 use fanlight_protocol::{Era, Json};
 use http::HeaderValue;
+use itertools::Itertools as _;
 use serde_json::{Map, Value, json};
 
 use self::sign_in::SignIn;
@@ -209,7 +210,7 @@ impl Checked {
                 !checked.errors.contains(problem)
                     && !down.iter().any(|down| problem.starts_with(down))
             };
-            let new: Vec<_> = incomplete(list).filter(is_new).collect();
+            let new = incomplete(list).filter(is_new).collect_vec();
             checked.errors.extend(new);
             for missing in list.contributions() {
                 let needs_user = missing.outcome == Outcome::SignInNeeded;
@@ -297,7 +298,7 @@ impl Checked {
     fn print(&self) {
         say!("{}", self.table(Style::for_stdout().table_width()));
         let lines = self.servers.iter().flat_map(Server::lines);
-        let lines: Vec<String> = lines.chain(self.largest_definitions()).collect();
+        let lines = lines.chain(self.largest_definitions()).collect_vec();
         if !lines.is_empty() {
             say!("\n{}", lines.join("\n"));
         }
@@ -317,18 +318,18 @@ impl Checked {
 
     /// A line with the largest definitions of tools.
     fn largest_definitions(&self) -> Option<String> {
-        let mut tools: Vec<_> = self
+        let mut tools = self
             .servers
             .iter()
             .flat_map(|server| &server.tools)
-            .collect();
+            .collect_vec();
         tools.sort_unstable();
         let shown = tools.iter().rev().take(LARGEST).map(|(bytes, name)| {
             let name = plain(name, 300);
             let tokens = estimated_tokens(*bytes);
             format!("{name} ({bytes} bytes, about {tokens} tokens)")
         });
-        let shown = shown.collect::<Vec<_>>().join(", ");
+        let shown = shown.join(", ");
         (!shown.is_empty()).then(|| format!("largest definitions: {shown}"))
     }
 
@@ -374,7 +375,7 @@ impl Checked {
                 "counts": counts,
                 "toolBytes": server.tool_bytes,
                 "estimatedTokens": estimated_tokens(server.tool_bytes),
-                "tools": server.tools.iter().map(tool_json).collect::<Vec<_>>(),
+                "tools": server.tools.iter().map(tool_json).collect_vec(),
                 "summary": server.summary,
                 "session": server.session,
                 "versionOf": server.version_of,
@@ -386,8 +387,8 @@ impl Checked {
         json!({
             "configuration": loaded.path.display().to_string(),
             "good": self.errors.is_empty(),
-            "servers": servers.collect::<Vec<_>>(),
-            "problems": errors.chain(self.warnings.iter().map(problem("warning"))).collect::<Vec<_>>(),
+            "servers": servers.collect_vec(),
+            "problems": errors.chain(self.warnings.iter().map(problem("warning"))).collect_vec(),
             "asConfigured": self.intended,
             "renamed": self.renamed,
             "authentication": authentication::describe(&loaded.config),
@@ -468,10 +469,7 @@ fn capabilities(description: &ServerDescription) -> String {
         return String::new();
     };
     let names = all.members().filter_map(|member| member.name(&all));
-    names
-        .map(|name| plain(&name, 40))
-        .collect::<Vec<_>>()
-        .join(", ")
+    names.map(|name| plain(&name, 40)).join(", ")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use fanlight_config::Config;
 use fanlight_gateway::catalogue::{ListView, UnknownName};
 use fanlight_protocol::visible::plain;
+use itertools::Itertools as _;
 
 use crate::cli::NAME;
 use crate::connect::longest_entry;
@@ -161,10 +162,10 @@ impl NameRule {
 
     /// The names that the client refuses, if there are any, as one line.
     fn warning(&self, names: &[Cow<'_, str>], entry: &str) -> Option<String> {
-        let refused: Vec<_> = names
+        let refused = names
             .iter()
             .filter_map(|name| Some(format!("{name:?} ({})", self.objection(name, entry)?)))
-            .collect();
+            .collect_vec();
         if refused.is_empty() {
             return None;
         }
@@ -172,11 +173,7 @@ impl NameRule {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let told = refused
-            .iter()
-            .take(TOLD)
-            .map(String::as_str)
-            .collect::<Vec<_>>();
+        let told = refused.iter().take(TOLD).map(String::as_str).collect_vec();
         let line = format!(
             "{} refuses {}: {}{more}; `naming: {{safe: true}}` makes names that it accepts ({})",
             self.client,
@@ -193,10 +190,10 @@ impl NameRule {
 pub(super) fn refused_names(tools: &ListView, config: &Config) -> Vec<String> {
     let found = longest_entry(config);
     let entry = found.as_ref().map_or(NAME, |(_, name)| name);
-    let names: Vec<_> = tools
+    let names = tools
         .entries()
         .filter_map(|entry| entry.key.as_ref()?.as_str())
-        .collect();
+        .collect_vec();
     let added = RULES[0].before.replace("{}", entry).chars().count();
     let is_longer = config.naming.safe && added > LONGEST_ADDED;
     let too_long = found.as_ref().filter(|_| is_longer).map(|(client, name)| {
