@@ -71,8 +71,7 @@ pub fn build(config: &Config) -> Result<Option<Arc<dyn CallHook>>, String> {
         let trusted = certificates(options.ca_file.as_deref()).map_err(unusable)?;
         let requests = Requests::for_configured_places().with_time_limit(options.timeout);
         let header = |(name, value): &(String, Secret)| {
-            let mut value = HeaderValue::from_str(value.expose()).ok()?;
-            value.set_sensitive(true);
+            let value = fetch::secret_value(value.expose()).ok()?;
             Some((name.parse::<HeaderName>().ok()?, value))
         };
         Ok(Hook {

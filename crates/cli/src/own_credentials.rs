@@ -13,12 +13,13 @@ use fanlight_config::{
     IdentityProvider, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind,
     SubjectTokenType,
 };
+use fanlight_grants::fetch::secret_value;
 use fanlight_grants::oauth::{
     ACCESS_TOKEN, Headers, ID_TOKEN, JWT, MachineAccess, MachineGrant, MachineSettings, OAuthError,
     PendingHeaders, REFRESH_TOKEN, RefusedMessage, Scopes, Subject, TokenFile,
 };
+use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue};
 use url::Url;
 
 use crate::server_auth::{Place, client, trust};
@@ -159,9 +160,8 @@ fn basic(auth: &ServerAuth) -> Result<HeaderMap, String> {
         auth.password.as_ref(),
     );
     let text = format!("{name}:{}", password.map_or("", Secret::expose));
-    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(text)))
+    let value = secret_value(&format!("Basic {}", STANDARD.encode(text)))
         .map_err(|error| error.to_string())?;
-    value.set_sensitive(true);
     Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
 }
 

@@ -11,6 +11,7 @@ use fanlight_config::{Config, ListenAddress, Loaded};
 
 use crate::cli::CommonArgs;
 use crate::configuration::DEFAULT_FILES;
+use crate::connect::endpoint_url;
 use crate::demo;
 use crate::invocation::Invocation;
 
@@ -55,7 +56,7 @@ pub fn print(loaded: &Loaded, addresses: &Addresses<'_>, common: &CommonArgs) {
     }
     if is_demo || out.is_terminal() {
         let invocation = Invocation::new(common);
-        if let Some(url) = url_of_clients(config, listen) {
+        if let Some(url) = endpoint_url(config, listen) {
             text += &clients(&url, &invocation);
         }
         text += &commands(&invocation, addresses);
@@ -82,16 +83,6 @@ fn demo_notice(common: &CommonArgs) -> String {
         "{line}\nDEMO: these are not your servers.\n{why}Two small servers of Fanlight's own are running, one of each era: \
          library\n(2025-11-25) and workshop (2026-07-28). Your own: fanlight run --config FILE\n{line}\n"
     )
-}
-
-/// The URL that clients use, if there is one.
-fn url_of_clients(config: &Config, listen: &ListenAddress) -> Option<String> {
-    let base = match (&config.public_url, listen) {
-        (Some(url), _) => url.clone(),
-        (None, ListenAddress::Ip(address)) => format!("{}://{address}", scheme(&config.tls)),
-        (None, ListenAddress::Unix(_)) => return None,
-    };
-    Some(base + config.shown_path())
 }
 
 fn clients(url: &str, invocation: &Invocation) -> String {

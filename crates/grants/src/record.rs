@@ -87,10 +87,6 @@ fanlight_protocol::opaque!(UserKey);
 
 impl Record for UserKey {
     const KIND: Kind = Kind::UserKey;
-
-    fn issuer(&self) -> &'static str {
-        ""
-    }
 }
 
 /// A client registered at an authorization server for one redirect URL.
@@ -188,10 +184,6 @@ pub(crate) struct OperatorSession {
 impl Record for OperatorSession {
     const KIND: Kind = Kind::Browser;
 
-    fn issuer(&self) -> &'static str {
-        ""
-    }
-
     fn useless_after(&self) -> Option<u64> {
         Some(seconds(self.expires))
     }
@@ -199,10 +191,6 @@ impl Record for OperatorSession {
 
 impl Record for KnownBrowser {
     const KIND: Kind = Kind::Browser;
-
-    fn issuer(&self) -> &'static str {
-        ""
-    }
 
     fn useless_after(&self) -> Option<u64> {
         Some(seconds(self.expires))

@@ -179,7 +179,7 @@ fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target> {
             },
         },
     };
-    let url = url_of(&loaded).filter(|_| !args.stdio);
+    let url = endpoint_url(&loaded, &loaded.listen).filter(|_| !args.stdio);
     Ok(Target {
         url,
         needs_token: loaded.auth.methods().is_some(),
@@ -187,9 +187,9 @@ fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target> {
     })
 }
 
-/// The URL of the endpoint that clients are connected to, if it is reached over TCP.
-fn url_of(config: &Config) -> Option<String> {
-    let base = match (&config.public_url, &config.listen) {
+/// The URL of the endpoint that clients are connected to at this address, if it is reached over TCP.
+pub fn endpoint_url(config: &Config, listen: &ListenAddress) -> Option<String> {
+    let base = match (&config.public_url, listen) {
         (Some(url), _) => url.clone(),
         (None, ListenAddress::Ip(address)) => format!("{}://{address}", scheme(&config.tls)),
         (None, ListenAddress::Unix(_)) => return None,
@@ -200,7 +200,7 @@ fn url_of(config: &Config) -> Option<String> {
 /// The longest name that an entry for this gateway has in a client's file, and the client.
 pub fn longest_entry(config: &Config) -> Option<(Client, String)> {
     let places = machine_places()?;
-    let url = url_of(config);
+    let url = endpoint_url(config, &config.listen);
     let names = |client: Client| {
         let project = client.project_files().iter().map(PathBuf::from);
         let files = places.user_files(client).into_iter().chain(project);

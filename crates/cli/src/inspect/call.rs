@@ -106,7 +106,7 @@ pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result {
     let answer = if std::io::stderr().is_terminal() {
         attended(admin, request).await?
     } else {
-        admin.post_json("/api/call", request).await?
+        admin.post_json(&["call"], request).await?
     };
     let answer = Json::parse(answer, MAX_NESTING).map_err(Failure::other)?;
     let (result, error) = (answer.get("result"), answer.get("error"));
@@ -127,7 +127,7 @@ pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result {
 
 /// Calls a tool, and shows its progress. Declines questions of the server.
 async fn attended(admin: &Admin, request: String) -> Result<Bytes> {
-    let mut stream = admin.post_followed("/api/call", request).await?;
+    let mut stream = admin.post_followed(&["call"], request).await?;
     let mut call = Json::null();
     while let Some(event) = admin.next_event(&mut stream).await? {
         if event.name.as_ref() == b"answer" {
@@ -150,7 +150,7 @@ async fn attended(admin: &Admin, request: String) -> Result<Bytes> {
                     .member("question", &data.get("question").unwrap_or_default())
                     .member("result", &Json::literal(r#"{"action": "decline"}"#));
                 admin
-                    .post_json("/api/call/answer", answer.finish().as_text().to_owned())
+                    .post_json(&["call", "answer"], answer.finish().as_text().to_owned())
                     .await?;
             }
             b"cancelled" => return Err(failure!("the call was cancelled")),

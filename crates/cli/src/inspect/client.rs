@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_gateway::catalogue::ListKind;
+use fanlight_grants::fetch::secret_value;
 use fanlight_grants::oauth::{Challenge, PROOF_NONCE};
 use fanlight_grants::{Message as Asked, Refused};
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
@@ -13,7 +14,7 @@ use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::visible::plain;
 use fanlight_protocol::{Json, Message, Method as Asks, Response, Revision, code, header, meta};
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 
 use super::call::progress;
 use super::check::sign_in::wanted_at;
@@ -209,11 +210,10 @@ impl Client {
             Credentials::Nothing => Ok(HeaderMap::new()),
             Credentials::Granted(server) => server.headers().await,
             Credentials::Token(token) => {
-                let value = HeaderValue::try_from(format!("Bearer {token}"));
-                let mut value = value.map_err(|_| {
+                let value = secret_value(&format!("Bearer {token}"));
+                let value = value.map_err(|_| {
                     usage!("{TOKEN} has characters that are not allowed in a token")
                 })?;
-                value.set_sensitive(true);
                 Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
             }
         }

@@ -225,7 +225,7 @@ async fn from_ring(telemetry: &Telemetry, ids: &Ids) -> String {
 async fn from_admin(admin: &Admin, ids: &Ids) -> Result<String> {
     let until = Instant::now() + LAST_SPAN;
     loop {
-        let text = admin.get(&format!("/api/traces/{}", ids.trace), &[]).await;
+        let text = admin.get(&["traces", &ids.trace], &[]).await;
         match text.map(|text| String::from_utf8_lossy(&text).into_owned()) {
             Ok(text) if is_whole(&text) || Instant::now() > until => return Ok(text),
             // The answer is 404 until the first span ends, and forever if the trace did not arrive.

@@ -55,8 +55,6 @@ pub fn list_limits(config: &Config) -> ListLimits {
 
 /// Lists read within this time are written together.
 const COLLECT: Duration = Duration::from_millis(50);
-/// Files of earlier versions: the one with the rules of names, and the ending of those with lists.
-const FORMER: (&str, &str) = ("names.json", ".lists");
 
 /// The store in `stateDir`.
 #[derive(Clone)]
@@ -102,10 +100,7 @@ impl ListState {
             let folder = Folder::open(Path::new(path));
             let folder = folder.map_err(|problem| failure!("stateDir: {problem}"))?;
             return Ok(match Self::in_folder(&folder, true, config) {
-                Ok(state) => {
-                    remove_former(&state.path);
-                    Some(state)
-                }
+                Ok(state) => Some(state),
                 Err(error) => {
                     warn!(%error, "lists of servers are not stored");
                     None
@@ -123,7 +118,6 @@ impl ListState {
         });
         match opened {
             Ok(state) => {
-                remove_former(&path);
                 remove_unused(&path);
                 Ok(Some(state))
             }
@@ -331,20 +325,6 @@ impl ListStore for ServerLists {
             self.itself
                 .upgrade()
                 .map(|itself| self.state.writing.spawn(itself.write()));
-        }
-    }
-}
-
-/// Removes the files of earlier versions. The first start reads the lists again.
-fn remove_former(folder: &Path) {
-    let (names, lists) = FORMER;
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_digest =
-            |name: &str| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let is_former =
-            |name: &str| name == names || name.strip_suffix(lists).is_some_and(is_digest);
-        if entry.file_name().to_str().is_some_and(is_former) {
-            let _ = fs::remove_file(entry.path());
         }
     }
 }

@@ -61,10 +61,6 @@ pub(super) enum Unusable {
 impl Record for KeptServer {
     const KIND: Kind = Kind::Lists;
 
-    fn issuer(&self) -> &str {
-        ""
-    }
-
     fn useless_after(&self) -> Option<u64> {
         Some((epoch::now() + UNUSED).as_secs())
     }
@@ -72,10 +68,6 @@ impl Record for KeptServer {
 
 impl Record for KeptNames {
     const KIND: Kind = Kind::Names;
-
-    fn issuer(&self) -> &str {
-        ""
-    }
 }
 
 impl KeptServer {

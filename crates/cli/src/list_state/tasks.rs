@@ -35,10 +35,6 @@ struct KeptTask {
 impl Record for KeptTask {
     const KIND: Kind = Kind::Task;
 
-    fn issuer(&self) -> &str {
-        ""
-    }
-
     fn useless_after(&self) -> Option<u64> {
         Some(self.until)
     }

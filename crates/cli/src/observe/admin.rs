@@ -86,7 +86,7 @@ impl Admin {
             return Ok(None);
         }
         match Self::find(args, common).await {
-            Ok(admin) => match admin.get("/api/endpoints", &[]).await {
+            Ok(admin) => match admin.get(&["endpoints"], &[]).await {
                 Ok(_) => Ok(Some(admin)),
                 Err(refused) => {
                     complain(&format!("{refused}\n"));
@@ -151,24 +151,16 @@ impl Admin {
         serde_json::from_slice(answer).map_err(|_| self.unexpected("its answer is not JSON"))
     }
 
-    /// Requests `path`, and returns the answer's bytes.
-    pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Bytes> {
-        let mut url = self.place.base.clone();
-        url.set_path(path);
+    /// Requests the path of the API with these segments, and returns the answer's bytes.
+    pub async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Bytes> {
+        let mut url = self.url_of(path)?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let (status, body) = self.send(self.http.get(url)).await?;
-        self.expect(status, StatusCode::OK, body)
+        self.send_expecting(self.http.get(url)).await
     }
 
-    /// Requests the path with these segments, and returns the answer's bytes.
-    pub async fn get_at(&self, path: &[&str]) -> Result<Bytes> {
-        let (status, body) = self.send(self.http.get(self.url_of(path)?)).await?;
-        self.expect(status, StatusCode::OK, body)
-    }
-
-    /// The event stream at the path with these segments. It has no time limit.
+    /// The event stream at the path of the API with these segments. It has no time limit.
     pub async fn follow(&self, path: &[&str]) -> Result<EventStream> {
         let mut url = self.url_of(path)?;
         url.set_query(Some("follow"));
@@ -178,7 +170,7 @@ impl Admin {
 
     /// The gateway's events, with the traces that this query chooses. It has no time limit.
     pub async fn events(&self, query: &[(&str, String)]) -> Result<EventStream> {
-        let mut url = self.url_of(&["api", "events"])?;
+        let mut url = self.url_of(&["events"])?;
         url.query_pairs_mut().extend_pairs(query);
         let stream = self.stream(self.http.get(url)).await?;
         Ok(EventStream::new(stream, LONGEST))
@@ -201,7 +193,7 @@ impl Admin {
     }
 
     /// Posts JSON to `path`, and returns the event stream that answers it.
-    pub async fn post_followed(&self, path: &str, body: String) -> Result<EventStream> {
+    pub async fn post_followed(&self, path: &[&str], body: String) -> Result<EventStream> {
         let stream = self.post_streamed(path, body, "text/event-stream").await?;
         Ok(EventStream::new(stream, LONGEST))
     }
@@ -209,25 +201,21 @@ impl Admin {
     /// Posts JSON to `path`, and returns the stream of this type that answers it.
     pub async fn post_streamed(
         &self,
-        path: &str,
+        path: &[&str],
         body: String,
         kind: &str,
     ) -> Result<reqwest::Response> {
-        let request = self.json_to(path, body);
+        let request = self.json_to(path, body)?;
         self.stream(request.header("accept", kind)).await
     }
 
     async fn stream(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response> {
-        let request = self.authorized(request).timeout(FOLLOWED);
-        let mut answer = request
-            .send()
-            .await
-            .map_err(|error| self.unreachable(&error))?;
+        let mut answer = self.open(request.timeout(FOLLOWED)).await?;
         match answer.status() {
             StatusCode::OK => Ok(answer),
             status => {
                 let body = fetch::body_of(&mut answer, LONGEST).await.ok().flatten();
-                self.expect(status, StatusCode::OK, body.unwrap_or_default())?;
+                self.expect(status, body.unwrap_or_default())?;
                 Err(self.unexpected("it sends no event stream"))
             }
         }
@@ -238,44 +226,51 @@ impl Admin {
         url.path_segments_mut()
             .map_err(|()| self.unexpected("its URL has no path"))?
             .clear()
+            .push("api")
             .extend(path);
         Ok(url)
     }
 
-    fn json_to(&self, path: &str, body: String) -> reqwest::RequestBuilder {
-        let mut url = self.place.base.clone();
-        url.set_path(path);
-        let request = self.http.post(url);
-        request
-            .header("content-type", "application/json")
-            .body(body)
+    fn json_to(&self, path: &[&str], body: String) -> Result<reqwest::RequestBuilder> {
+        let request = self.http.post(self.url_of(path)?);
+        let request = request.header("content-type", "application/json");
+        Ok(request.body(body))
     }
 
-    fn authorized(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
-        match &self.place.token {
+    /// Sends a request with the token, and returns the answer without its body.
+    async fn open(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response> {
+        let request = match &self.place.token {
             Some(token) => request.bearer_auth(token),
             None => request,
-        }
+        };
+        let answer = request.send().await;
+        answer.map_err(|error| self.unreachable(&error))
     }
 
     /// Posts JSON to `path`, and returns the answer's bytes.
-    pub async fn post_json(&self, path: &str, body: String) -> Result<Bytes> {
-        let request = self.json_to(path, body).timeout(FOLLOWED);
-        let (status, body) = self.send(request).await?;
-        self.expect(status, StatusCode::OK, body)
+    pub async fn post_json(&self, path: &[&str], body: String) -> Result<Bytes> {
+        let request = self.json_to(path, body)?.timeout(FOLLOWED);
+        self.send_expecting(request).await
     }
 
-    /// Requests a change at the path with these segments. Returns the answer's status and bytes.
-    pub async fn post(&self, path: &[&str]) -> Result<(StatusCode, Bytes)> {
+    /// Requests a change at the path of the API with these segments, and returns the answer's bytes.
+    pub async fn post(&self, path: &[&str]) -> Result<Bytes> {
+        let (status, body) = self.try_post(path).await?;
+        self.expect(status, body)
+    }
+
+    /// As [`post`](Self::post), but returns any status with the answer's bytes.
+    pub async fn try_post(&self, path: &[&str]) -> Result<(StatusCode, Bytes)> {
         self.send(self.http.post(self.url_of(path)?)).await
     }
 
+    async fn send_expecting(&self, request: reqwest::RequestBuilder) -> Result<Bytes> {
+        let (status, body) = self.send(request).await?;
+        self.expect(status, body)
+    }
+
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<(StatusCode, Bytes)> {
-        let mut answer = self
-            .authorized(request)
-            .send()
-            .await
-            .map_err(|error| self.unreachable(&error))?;
+        let mut answer = self.open(request).await?;
         let body = fetch::body_of(&mut answer, LONGEST)
             .await
             .map_err(|error| self.unreachable(&error))?;
@@ -283,10 +278,10 @@ impl Admin {
         Ok((answer.status(), body))
     }
 
-    /// The body, if the status is the `expected` one.
-    pub fn expect(&self, status: StatusCode, expected: StatusCode, body: Bytes) -> Result<Bytes> {
+    /// The body, if the status is 200.
+    pub fn expect(&self, status: StatusCode, body: Bytes) -> Result<Bytes> {
         match status {
-            status if status == expected => Ok(body),
+            StatusCode::OK => Ok(body),
             StatusCode::UNAUTHORIZED => Err(failure!(
                 "{} requires a token, and {}; put a key or token of `auth` to which `admin.roles` gives a role into {TOKEN}, or \
                  `admin.token` of its configuration",

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use fanlight_protocol::Json;
 use fanlight_protocol::visible::{escaped, plain};
-use http::StatusCode;
 use serde_json::Value;
 
 use super::Admin;
@@ -27,7 +26,7 @@ pub async fn approvals(args: &ApprovalsArgs, common: &CommonArgs) -> Result {
 
 async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
-    let text = admin.get("/api/approvals", &[]).await?;
+    let text = admin.get(&["approvals"], &[]).await?;
     if out::is_json(args.json, &text) {
         return Ok(());
     }
@@ -101,8 +100,7 @@ fn describe(one: &Value, style: Style) -> String {
 
 async fn decide(args: &AnswerArgs, common: &CommonArgs, word: &str) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
-    let (status, body) = admin.post(&["api", "approvals", &args.id, word]).await?;
-    let body = admin.expect(status, StatusCode::OK, body)?;
+    let body = admin.post(&["approvals", &args.id, word]).await?;
     if out::is_json(args.json, &body) {
         return Ok(());
     }

@@ -16,7 +16,7 @@ use crate::suggestions::did_you_mean;
 /// Makes the gateway reload its configuration; fails if it cannot be used.
 pub async fn reload(args: &StatusArgs, common: &CommonArgs) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
-    let (status, body) = admin.post(&["api", "reload"]).await?;
+    let (status, body) = admin.try_post(&["reload"]).await?;
     if args.json && matches!(status, StatusCode::OK | StatusCode::UNPROCESSABLE_ENTITY) {
         out::json(String::from_utf8_lossy(&body).trim_end());
     }
@@ -32,7 +32,7 @@ pub async fn reload(args: &StatusArgs, common: &CommonArgs) -> Result {
             "the new configuration cannot be used; the previous one stays in force:\n{lines}"
         ));
     }
-    let report = admin.json(&admin.expect(status, StatusCode::OK, body)?)?;
+    let report = admin.json(&admin.expect(status, body)?)?;
     if !args.json {
         show(&report);
     }
@@ -94,13 +94,12 @@ fn renamed(report: Option<&Value>) -> Vec<String> {
 /// Switches a server on or off, or restarts it.
 pub async fn change_server(args: &ServerArgs, common: &CommonArgs, action: &str) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
-    let (status, body) = admin
-        .post(&["api", "servers", &args.server, action])
-        .await?;
-    if status == StatusCode::NOT_FOUND {
-        return Err(no_such_server(&admin, &args.server).await);
-    }
-    admin.expect(status, StatusCode::OK, body)?;
+    match admin.post(&["servers", &args.server, action]).await {
+        Err(failure) if failure.is_not_found() => {
+            return Err(no_such_server(&admin, &args.server).await);
+        }
+        answer => answer?,
+    };
     if args.json {
         out::json(&json!({ "action": action, "server": args.server }).to_string());
     } else {
@@ -113,7 +112,7 @@ pub async fn change_server(args: &ServerArgs, common: &CommonArgs, action: &str)
 /// off.
 pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
     // Disabled servers exist only in the configuration.
-    let config = match admin.get("/api/config", &[]).await {
+    let config = match admin.get(&["config"], &[]).await {
         Ok(answer) => admin.json(&answer).unwrap_or_default(),
         Err(failure) => return failure,
     };
@@ -146,10 +145,7 @@ pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
 /// Ends the session of a client.
 pub async fn end_session(args: &SessionArgs, common: &CommonArgs) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
-    let (status, body) = admin
-        .post(&["api", "sessions", &args.digest, "end"])
-        .await?;
-    admin.expect(status, StatusCode::OK, body)?;
+    admin.post(&["sessions", &args.digest, "end"]).await?;
     if args.json {
         out::json(&json!({ "action": "end-session", "session": args.digest }).to_string());
     } else {

@@ -19,10 +19,10 @@ const SHOWN: usize = 5000;
 pub async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
     let path = match &args.server {
-        Some(server) => vec!["api", "backends", server, "log"],
-        None => vec!["api", "log"],
+        Some(server) => vec!["backends", server, "log"],
+        None => vec!["log"],
     };
-    let text = match (admin.get_at(&path).await, &args.server) {
+    let text = match (admin.get(&path, &[]).await, &args.server) {
         (Err(failure), Some(server)) if failure.is_not_found() => {
             return Err(no_such_server(&admin, server).await);
         }

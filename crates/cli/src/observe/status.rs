@@ -18,7 +18,7 @@ use crate::out::{self, counted, say};
 /// Prints the overview; fails if the gateway is not ready.
 pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result {
     let admin = Admin::find(&args.admin, common).await?;
-    let text = admin.get("/api/overview", &[]).await?;
+    let text = admin.get(&["overview"], &[]).await?;
     let overview = admin.json(&text)?;
     if !out::is_json(args.json, &text) {
         show(&overview, &admin, Style::for_stdout());

@@ -38,7 +38,7 @@ pub async fn traces(args: &TracesArgs, common: &CommonArgs) -> Result {
 async fn list(admin: &Admin, args: &TracesArgs) -> Result {
     let mut query = vec![("limit", args.limit.to_string())];
     query.extend(args.filters.query(SystemTime::now()));
-    let text = admin.get("/api/traces", &query).await?;
+    let text = admin.get(&["traces"], &query).await?;
     if out::is_json(args.json, &text) {
         return Ok(());
     }
@@ -140,7 +140,7 @@ async fn print_trace(admin: &Admin, id: String, json: bool) -> Result {
     } else {
         whole_id(admin, &id).await?
     };
-    let text = admin.get(&format!("/api/traces/{id}"), &[]).await?;
+    let text = admin.get(&["traces", id], &[]).await?;
     if out::is_json(json, &text) {
         return Ok(());
     }
@@ -173,7 +173,7 @@ async fn print_trace(admin: &Admin, id: String, json: bool) -> Result {
 /// The full id of the stored trace whose id begins with `start`.
 async fn whole_id(admin: &Admin, start: &str) -> Result<String> {
     let query = [("text", start.to_owned()), ("limit", MOST.to_string())];
-    let answer = admin.json(&admin.get("/api/traces", &query).await?)?;
+    let answer = admin.json(&admin.get(&["traces"], &query).await?)?;
     let all = elements(&answer, "traces");
     let found = all
         .map(|trace| text(trace, "traceId"))

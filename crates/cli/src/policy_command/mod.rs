@@ -97,7 +97,7 @@ fn show(loaded: &Loaded, policies: Option<&Policies>) {
 async fn listed_items(admin: &Admin) -> Result<Vec<Listed>> {
     let broken =
         |error: &dyn std::fmt::Display| failure!("the gateway's lists cannot be read: {error}");
-    let answer = admin.get("/api/catalogue", &[]).await?;
+    let answer = admin.get(&["catalogue"], &[]).await?;
     let answer = Json::parse(answer, MAX_NESTING).map_err(|error| broken(&error))?;
     let mut found = Vec::new();
     for list in ListKind::ALL {

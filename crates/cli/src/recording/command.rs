@@ -36,7 +36,7 @@ pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result {
         "maxBytes": args.max_bytes,
     });
     let stream = admin
-        .post_streamed("/api/recording", asked.to_string(), "application/x-ndjson")
+        .post_streamed(&["recording"], asked.to_string(), "application/x-ndjson")
         .await;
     let mut stream = stream.inspect_err(|_| {
         // An empty file that stays does no harm.
@@ -58,7 +58,7 @@ pub async fn record(args: &RecordArgs, common: &CommonArgs) -> Result {
                 }
                 (is_ending, until) = (true, Instant::now() + REST);
                 // The stream goes on with the rest and the last line, or breaks off, too.
-                let _ = admin.post(&["api", "recording", "end"]).await;
+                let _ = admin.post(&["recording", "end"]).await;
                 continue;
             }
             chunk = timeout_at(until, stream.chunk()) => chunk,

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use zeroize::Zeroizing;
 
 use super::{Message, NoAccess};
+use crate::fetch::secret_value;
 use crate::record::Grant;
 
 /// How long before their expiry access tokens are renewed. A token with a short lifetime is renewed
@@ -34,7 +35,7 @@ enum Shown {
 
 impl Held {
     pub(super) fn from_key(header: HeaderName, prefix: &str, key: &str) -> Option<Self> {
-        let value = secret(&format!("{prefix}{key}"))?;
+        let value = secret_value(&format!("{prefix}{key}")).ok()?;
         let headers = HeaderMap::from_iter([(header, value.clone())]);
         Some(Self {
             value,
@@ -48,14 +49,14 @@ impl Held {
         let (tokens, token) = (&grant.tokens, grant.tokens.access_token.expose());
         let (value, shown) = match tokens.kind {
             TokenKind::Bearer => {
-                let value = secret(&format!("Bearer {token}"))?;
+                let value = secret_value(&format!("Bearer {token}")).ok()?;
                 (
                     value.clone(),
                     Shown::Alike(HeaderMap::from_iter([(AUTHORIZATION, value)])),
                 )
             }
             TokenKind::Dpop => (
-                secret(&format!("DPoP {token}"))?,
+                secret_value(&format!("DPoP {token}")).ok()?,
                 Shown::Proven(tokens.clone(), grant.proof_key.clone()?),
             ),
         };
@@ -115,11 +116,4 @@ impl Held {
                 .map_err(|error| NoAccess::Unavailable(error.to_string())),
         }
     }
-}
-
-/// A header value that is never logged.
-fn secret(text: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(text).ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }

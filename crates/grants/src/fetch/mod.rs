@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, InvalidHeaderValue};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{Certificate, ClientBuilder, Response, redirect};
@@ -36,6 +36,17 @@ pub const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-u
 
 /// The media type of JSON.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A header value that is never logged.
+///
+/// # Errors
+///
+/// If a header cannot contain the text.
+pub fn secret_value(text: &str) -> Result<HeaderValue, InvalidHeaderValue> {
+    let mut value = HeaderValue::from_str(text)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
 
 /// An HTTP client.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
-use crate::fetch::{Answer, FORM, Requests};
+use crate::fetch::{Answer, FORM, Requests, secret_value};
 use crate::oauth::authorization::{AuthorizationRequest, CallbackParameters, TokenTarget};
 use crate::oauth::error::{OAuthError, Refusal, refusal};
 use crate::oauth::proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
@@ -443,11 +443,8 @@ impl Client<'_> {
 pub fn basic(id: &str, secret: &Secret) -> Result<HeaderValue, OAuthError> {
     let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
     let credentials = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret.expose())));
-    let value = HeaderValue::try_from(format!("Basic {credentials}"));
-    let mut value =
-        value.map_err(|_| OAuthError::Key("the client's secret cannot be sent".to_owned()))?;
-    value.set_sensitive(true);
-    Ok(value)
+    secret_value(&format!("Basic {credentials}"))
+        .map_err(|_| OAuthError::Key("the client's secret cannot be sent".to_owned()))
 }
 
 impl TokenSet {
@@ -486,12 +483,10 @@ impl TokenSet {
     }
 
     fn shown_as(&self, scheme: &str) -> Result<HeaderValue, OAuthError> {
-        let value = HeaderValue::try_from(format!("{scheme} {}", self.access_token.expose()));
-        let mut value = value.map_err(|_| {
+        let value = secret_value(&format!("{scheme} {}", self.access_token.expose()));
+        value.map_err(|_| {
             OAuthError::Key("the token has characters that a header cannot contain".to_owned())
-        })?;
-        value.set_sensitive(true);
-        Ok(value)
+        })
     }
 
     /// Makes these tokens expire with their ID token, if that is earlier.

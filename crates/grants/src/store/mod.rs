@@ -46,7 +46,9 @@ pub trait Record: Serialize + DeserializeOwned + Send + 'static {
     const KIND: Kind;
 
     /// The issuer that it concerns, if any. It is sealed with the record.
-    fn issuer(&self) -> &str;
+    fn issuer(&self) -> &str {
+        ""
+    }
 
     /// When the record becomes useless, in seconds since 1970.
     fn useless_after(&self) -> Option<u64> {

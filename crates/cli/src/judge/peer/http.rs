@@ -93,9 +93,8 @@ impl Http {
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes())
                 .map_err(|error| wrong(format!("{name:?}: {error}")))?;
-            let mut value = HeaderValue::from_str(value.expose())
+            let value = fetch::secret_value(value.expose())
                 .map_err(|error| wrong(format!("header {name}: {error}")))?;
-            value.set_sensitive(true);
             all.append(name, value);
         }
         Ok(Self {
