@@ -15,8 +15,8 @@ use fanlight_config::{
 };
 use fanlight_grants::fetch::secret_value;
 use fanlight_grants::oauth::{
-    ACCESS_TOKEN, Headers, ID_TOKEN, JWT, MachineAccess, MachineGrant, MachineSettings, OAuthError,
-    PendingHeaders, REFRESH_TOKEN, RefusedMessage, Scopes, Subject, TokenFile,
+    ACCESS_TOKEN, Headers, ID_TOKEN, JWT, MachineAccess, MachineGrant, MachineSettings, Message,
+    OAuthError, PendingHeaders, REFRESH_TOKEN, Refused, Scopes, Subject, TokenFile,
 };
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -89,7 +89,7 @@ impl CredentialSource for OwnCredentials {
         let Kind::Token(access) = &used.kind else {
             return None;
         };
-        replace_credentials(access, refusal, unavailable)
+        replace_credentials(access, &refusal, unavailable)
     }
 }
 
@@ -105,22 +105,28 @@ pub(crate) fn credentials_of(
     }
 }
 
-/// Other credentials for repeating a refused message.
-pub(crate) fn replace_credentials(
-    access: &Arc<MachineAccess>,
-    refusal: Refusal,
-    explain: impl FnOnce(OAuthError) -> NoCredentials + Send + 'static,
-) -> Option<PendingCredentials> {
-    let refused = RefusedMessage {
+/// The refused message, as grants describe it.
+pub(crate) fn refused_message(refusal: &Refusal) -> Refused<'_> {
+    Refused {
         status: refusal.status,
         challenges: &refusal.challenges,
         nonce: refusal.nonce.as_ref(),
         shown: &refusal.shown,
-        method: refusal.method,
-        url: refusal.url,
-    };
+        message: Message {
+            method: &refusal.method,
+            url: &refusal.url,
+        },
+    }
+}
+
+/// Other credentials for repeating a refused message.
+pub(crate) fn replace_credentials(
+    access: &Arc<MachineAccess>,
+    refusal: &Refusal,
+    explain: impl FnOnce(OAuthError) -> NoCredentials + Send + 'static,
+) -> Option<PendingCredentials> {
     access
-        .replace(refused)
+        .replace(refused_message(refusal))
         .map(|pending| translated(pending, explain))
 }
 

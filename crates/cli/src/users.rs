@@ -23,12 +23,11 @@ use fanlight_config::{
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::fetch::Trust;
-use fanlight_grants::oauth::{OAuthError, Scopes};
+use fanlight_grants::oauth::{Message, OAuthError, Scopes};
 use fanlight_grants::{
     CommonEntries, ExchangedAccess, FILE, Folder, GrantChange, GrantChangeEnd, GrantChangeKind,
-    GrantRecord, Grants, KeyPlace, Links, Message, Method, NoAccess, NotOnRecord, OperatorSignIn,
-    Refused, ServerSettings, SignInMethod, SignInPages, SignInRules, Store, StoreError, UserAccess,
-    Wanted,
+    GrantRecord, Grants, KeyPlace, Links, Method, NoAccess, NotOnRecord, OperatorSignIn,
+    ServerSettings, SignInMethod, SignInPages, SignInRules, Store, StoreError, UserAccess, Wanted,
 };
 use fanlight_policy::Policies;
 use fanlight_protocol::Era;
@@ -707,10 +706,7 @@ impl CredentialSource for Variables {
         Some(Box::pin(async move {
             let mut variables = Vec::new();
             for (name, OfUser { access, wish }) in users {
-                let token = match access.token().await {
-                    Ok(token) => token,
-                    Err(missing) => return Err(wish.missing(missing).await),
-                };
+                let token = wish.explain(access.token().await).await?;
                 variables.push((name, Secret::new(token.as_str())));
             }
             Ok(variables)
@@ -773,12 +769,12 @@ impl Wish {
         })
     }
 
-    /// [`Self::known_missing`] after a look at the authorization server.
-    async fn missing(&self, missing: NoAccess) -> NoCredentials {
-        if let NoAccess::SignIn(wanted) = &missing {
+    /// The outcome, with [`Self::known_missing`] after a look at the authorization server.
+    async fn explain<T>(&self, outcome: Result<T, NoAccess>) -> Result<T, NoCredentials> {
+        if let Err(NoAccess::SignIn(wanted)) = &outcome {
             self.opened.grants.look(&self.server, wanted).await;
         }
-        self.known_missing(missing)
+        outcome.map_err(|missing| self.known_missing(missing))
     }
 
     fn known_missing(&self, missing: NoAccess) -> NoCredentials {
@@ -797,9 +793,9 @@ impl CredentialSource for OfUser {
         };
         match self.access.ready(of) {
             Some(Ok(headers)) => Credentials::Ready(headers),
-            Some(Err(missing)) => {
+            Some(missing) => {
                 let wish = self.wish.clone();
-                Credentials::Wait(Box::pin(async move { Err(wish.missing(missing).await) }))
+                Credentials::Wait(Box::pin(async move { wish.explain(missing).await }))
             }
             None => {
                 let (access, wish) = (self.access.clone(), self.wish.clone());
@@ -811,10 +807,7 @@ impl CredentialSource for OfUser {
                             url: &url,
                         })
                         .await;
-                    match loaded {
-                        Ok(headers) => Ok(headers),
-                        Err(missing) => Err(wish.missing(missing).await),
-                    }
+                    wish.explain(loaded).await
                 }))
             }
         }
@@ -823,16 +816,14 @@ impl CredentialSource for OfUser {
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
         let (access, wish) = (self.access.clone(), self.wish.clone());
         Some(Box::pin(async move {
-            match access.replace(refused_message(&refusal)).await {
-                Ok(headers) => Ok(headers),
-                Err(missing) => Err(wish.missing(missing).await),
-            }
+            let replaced = access.replace(own::refused_message(&refusal)).await;
+            wish.explain(replaced).await
         }))
     }
 
     fn give_up(&self, refusal: &Refusal) -> Option<NoCredentials> {
         self.access
-            .give_up(refused_message(refusal))
+            .give_up(own::refused_message(refusal))
             .map(|missing| self.wish.known_missing(missing))
     }
 
@@ -894,7 +885,7 @@ impl CredentialSource for ByExchange {
     }
 
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
-        own::replace_credentials(self.access.machine(), refusal, self.explain())
+        own::replace_credentials(self.access.machine(), &refusal, self.explain())
     }
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
@@ -905,19 +896,6 @@ impl CredentialSource for ByExchange {
 
     fn signing_in(&self) -> Option<BoxFuture<'static, ()>> {
         Some(Box::pin(self.access.signing_in()?))
-    }
-}
-
-fn refused_message(refusal: &Refusal) -> Refused<'_> {
-    Refused {
-        status: refusal.status,
-        challenges: &refusal.challenges,
-        nonce: refusal.nonce.as_ref(),
-        shown: &refusal.shown,
-        message: Message {
-            method: &refusal.method,
-            url: &refusal.url,
-        },
     }
 }
 

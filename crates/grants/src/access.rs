@@ -15,11 +15,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
-use url::Url;
 use zeroize::Zeroizing;
 
 use crate::audit::GrantRecord;
-use crate::oauth::{Challenge, ID_TOKEN, OAuthError, ProvenRequest, REFRESH_TOKEN, SubjectToken};
+use crate::oauth::{
+    Challenge, ID_TOKEN, Message, OAuthError, REFRESH_TOKEN, Refused, SubjectToken,
+};
 use crate::record::{Grant, SIGN_IN_TIME};
 use crate::server::{Method, Server, Wanted};
 use crate::store::{Owner, Stamp, Store, StoreError};
@@ -76,15 +77,6 @@ struct Failed {
 
 type Outcome = Result<Option<Arc<Held>>, NoAccess>;
 
-/// The message that credentials are for.
-#[derive(Clone, Copy, Debug)]
-pub struct Message<'a> {
-    /// The HTTP method.
-    pub method: &'a http::Method,
-    /// The URL.
-    pub url: &'a Url,
-}
-
 /// The reason why a user has no credentials to send.
 #[derive(Clone, Debug)]
 pub enum NoAccess {
@@ -93,21 +85,6 @@ pub enum NoAccess {
     /// The credentials are unavailable for a reason that the user cannot change. The text is for
     /// operators.
     Unavailable(String),
-}
-
-/// A server's refusal of a message.
-#[derive(Clone, Copy, Debug)]
-pub struct Refused<'a> {
-    /// 401 or 403.
-    pub status: StatusCode,
-    /// The values of `WWW-Authenticate`.
-    pub challenges: &'a [HeaderValue],
-    /// The nonce for the next DPoP proof.
-    pub nonce: Option<&'a HeaderValue>,
-    /// The refused credentials.
-    pub shown: &'a HeaderMap,
-    /// The refused message.
-    pub message: Message<'a>,
 }
 
 impl From<StoreError> for NoAccess {
@@ -388,16 +365,6 @@ impl Wanted {
             scopes,
             is_dpop,
             error: None,
-        }
-    }
-}
-
-impl<'a> Message<'a> {
-    fn to_proven(self, nonce: Option<&'a str>) -> ProvenRequest<'a> {
-        ProvenRequest {
-            method: self.method,
-            url: self.url,
-            nonce,
         }
     }
 }

@@ -20,7 +20,7 @@ mod sign_in;
 mod store;
 mod uses;
 
-pub use access::{Message, NoAccess, Refused, UserAccess};
+pub use access::{NoAccess, UserAccess};
 pub use audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord, NotOnRecord};
 pub use connection::{Purged, UserConnection, all_connections, connections, purge, purge_of};
 pub use error::SignInError;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
 use fanlight_grants::fetch::{Requests, Trust};
-use fanlight_grants::oauth::Challenge;
-use fanlight_grants::{FILE, Grants, Message, NoAccess, Refused, UserAccess};
+use fanlight_grants::oauth::{Challenge, Message, Refused};
+use fanlight_grants::{FILE, Grants, NoAccess, UserAccess};
 use http::{HeaderMap, Method};
 use url::Url;
 

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::oauth::{ProofKey, TokenKind, TokenSet};
+use crate::oauth::{Message, ProofKey, TokenKind, TokenSet};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use zeroize::Zeroizing;
 
-use super::{Message, NoAccess};
+use super::NoAccess;
 use crate::fetch::secret_value;
 use crate::record::Grant;
 

@@ -27,10 +27,10 @@ pub use discovery::{Discovered, ProtectedResource, discover, protected_resource}
 pub use error::OAuthError;
 pub use machine::{
     Headers, IdentityProvider, MachineAccess, MachineGrant, MachineSettings, PendingHeaders,
-    RefusedMessage, Subject, TokenFile,
+    Refused, Subject, TokenFile,
 };
 pub(crate) use machine::{SubjectToken, SubjectTokens};
-pub use proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
+pub use proof::{Message, PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
 pub use provider::{Provider, metadata};
 pub use registration::{
     ClientAuthentication, ClientCredentials, ClientMetadata, ClientRegistration, ConfiguredClient,

@@ -35,6 +35,25 @@ struct Pair {
     public: Jwk,
 }
 
+/// The message that credentials are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// The HTTP method.
+    pub method: &'a Method,
+    /// The URL.
+    pub url: &'a Url,
+}
+
+impl<'a> Message<'a> {
+    pub(crate) fn to_proven(self, nonce: Option<&'a str>) -> ProvenRequest<'a> {
+        ProvenRequest {
+            method: self.method,
+            url: self.url,
+            nonce,
+        }
+    }
+}
+
 /// The request that a proof is for.
 #[derive(Clone, Copy, Debug)]
 pub struct ProvenRequest<'a> {

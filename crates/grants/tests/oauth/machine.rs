@@ -6,7 +6,7 @@ use fanlight_config::settings::Secret;
 use fanlight_grants::fetch::Trust;
 use fanlight_grants::oauth::{
     ClientCredentials, ConfiguredClient, Headers, ID_JAG, ID_TOKEN, IdentityProvider,
-    MachineAccess, MachineGrant, MachineSettings, OAuthError, RefusedMessage, Subject, TokenFile,
+    MachineAccess, MachineGrant, MachineSettings, Message, OAuthError, Refused, Subject, TokenFile,
 };
 use fanlight_testkit::authorization_server::{Asked, AuthorizationServer};
 use fanlight_testkit::harness::TempFile;
@@ -60,13 +60,15 @@ async fn replaced(
     (status, challenge): (u16, &str),
 ) -> Option<Result<HeaderMap, OAuthError>> {
     let challenges = [HeaderValue::from_str(challenge).unwrap()];
-    let refused = RefusedMessage {
+    let refused = Refused {
         status: StatusCode::from_u16(status).unwrap(),
         challenges: &challenges,
         nonce: None,
         shown: headers,
-        method: Method::POST,
-        url: server.clone(),
+        message: Message {
+            method: &Method::POST,
+            url: server,
+        },
     };
     match access.replace(refused) {
         Some(pending) => Some(pending.await),
@@ -461,13 +463,15 @@ async fn proofs_are_made_for_a_server_that_wants_them() {
     // The next proof has the server's nonce, and no third one is made for the same nonce.
     let nonce = HeaderValue::from_static("n-1");
     let challenges = [HeaderValue::from_static(r#"DPoP error="use_dpop_nonce""#)];
-    let refused = || RefusedMessage {
+    let refused = || Refused {
         status: StatusCode::UNAUTHORIZED,
         challenges: &challenges,
         nonce: Some(&nonce),
         shown: &second,
-        method: Method::POST,
-        url: server.clone(),
+        message: Message {
+            method: &Method::POST,
+            url: &server,
+        },
     };
     let third = access.replace(refused()).unwrap().await.unwrap();
     let claims = |headers: &HeaderMap| {

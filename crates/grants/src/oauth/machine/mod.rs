@@ -23,7 +23,7 @@ use super::proof::{ProofKey, ProvenRequest};
 use super::scopes::Scopes;
 use crate::fetch::Requests;
 use grant::Asking;
-pub use progress::RefusedMessage;
+pub use progress::Refused;
 use progress::{Attempt, Held, Obtained, Progress, Remedy};
 pub use settings::{IdentityProvider, MachineGrant, MachineSettings, Subject, TokenFile};
 pub(crate) use settings::{SubjectToken, SubjectTokens};
@@ -118,13 +118,13 @@ impl MachineAccess {
     }
 
     /// Other headers for a refused message; `None` if the refusal stands.
-    pub fn replace(self: &Arc<Self>, refused: RefusedMessage<'_>) -> Option<PendingHeaders> {
+    pub fn replace(self: &Arc<Self>, refused: Refused<'_>) -> Option<PendingHeaders> {
         let current = self
             .held
             .load_full()
             .filter(|held| held.is_shown_in(refused.shown));
         let remedy = self.progress.lock().judge(&refused, current.as_deref());
-        let RefusedMessage { method, url, .. } = refused;
+        let (method, url) = (refused.message.method.clone(), refused.message.url.clone());
         match (remedy, current) {
             (Remedy::None, _) => return None,
             (Remedy::StepUp(wanted), Some(held)) => {

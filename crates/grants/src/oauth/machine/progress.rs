@@ -5,13 +5,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::{BoxFuture, Shared};
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use url::Url;
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::oauth::challenge::Challenge;
 use crate::oauth::discovery::Discovered;
 use crate::oauth::error::{FAILURE, OAuthError};
-use crate::oauth::proof::{ProofKey, ProvenRequest};
+use crate::oauth::proof::{Message, ProofKey, ProvenRequest};
 use crate::oauth::scopes::Scopes;
 use crate::oauth::token::TokenSet;
 
@@ -72,7 +71,7 @@ impl Progress {
 
     /// Decides how to react to a refused message. `current` is the current token, if the message
     /// had it. Takes over the challenge and the nonce.
-    pub(super) fn judge(&mut self, refused: &RefusedMessage<'_>, current: Option<&Held>) -> Remedy {
+    pub(super) fn judge(&mut self, refused: &Refused<'_>, current: Option<&Held>) -> Remedy {
         let challenge = Challenge::from_headers(refused.challenges);
         let has_new_nonce = self.take_nonce(refused.nonce);
         let error = challenge
@@ -167,8 +166,8 @@ impl Progress {
 }
 
 /// A message that the server has refused.
-#[derive(Debug)]
-pub struct RefusedMessage<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Refused<'a> {
     /// The status.
     pub status: StatusCode,
     /// The values of `WWW-Authenticate`.
@@ -177,10 +176,8 @@ pub struct RefusedMessage<'a> {
     pub nonce: Option<&'a HeaderValue>,
     /// The headers with the refused credentials.
     pub shown: &'a HeaderMap,
-    /// The message's method.
-    pub method: Method,
-    /// The URL that it was sent to.
-    pub url: Url,
+    /// The refused message.
+    pub message: Message<'a>,
 }
 
 /// How long before its expiry a token is renewed. For a short-lived token, it is a fifth of its
