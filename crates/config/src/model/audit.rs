@@ -52,9 +52,3 @@ const ARGUMENTS: Choice<ArgumentsChoice> = Choice(&[
     ("digest", ArgumentsChoice::Digest),
     ("full", ArgumentsChoice::Full),
 ]);
-
-impl Default for AuditOptions {
-    fn default() -> Self {
-        <Self as crate::option::Options>::defaults()
-    }
-}

@@ -28,7 +28,7 @@ options! {
         /// The resources that it shows, with templates and skills.
         "resources" => resources: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
         /// The scopes for requests to it, if they differ from `auth.scopes`.
-        "scopes" => scopes: ScopeRules = ScopeRules::defaults(), Nested::<ScopeRules>::KIND;
+        "scopes" => scopes: ScopeRules = ScopeRules::default(), Nested::<ScopeRules>::KIND;
         /// The clients that may use it: `group:NAME`, `user:ISSUER#SUBJECT`, `scope:NAME` or `*`.
         /// Default: everybody. It shows nothing to others.
         "allow" => allow: Option<Vec<AllowedClients>> = None, Maybe(WHO), example "[\"group:dev\"]";
@@ -55,12 +55,6 @@ options! {
         "max" => max: Option<usize> = None, Maybe(count(1, 10_000_000)), example "10000";
         /// Groups of tools that `find_tools` offers besides the servers, each with its patterns.
         "groups" => groups: Vec<(String, Vec<String>)> = Vec::new(), NameMap(PATTERNS), example "{reports: [\"charts/*\", \"files/write_*\"]}";
-    }
-}
-
-impl Default for Endpoint {
-    fn default() -> Self {
-        Self::defaults()
     }
 }
 

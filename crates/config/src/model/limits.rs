@@ -6,8 +6,8 @@ use fanlight_fair::limit;
 
 use super::rates::RateRule;
 use crate::option::kind::{LONG_TIME, Maybe, TIME, count, size, time};
+use crate::option::options;
 use crate::option::several::Sections;
-use crate::option::{Options as _, options};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -51,12 +51,6 @@ options! {
     }
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self::defaults()
-    }
-}
-
 options! {
     /// Limits on time.
     pub struct Timeouts: "timeouts", "in `timeouts`";
@@ -69,12 +63,6 @@ options! {
         "sessionIdle" => session_idle: Duration = seconds(30 * 60), LONG_TIME;
         /// Finishing running requests on shutdown.
         "drain" => drain: Duration = seconds(10), time(Duration::ZERO, seconds(86_400));
-    }
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self::defaults()
     }
 }
 

@@ -75,7 +75,7 @@ options! {
         /// other paths do not exist. Default: one that shows everything, at `/mcp`.
         "endpoints" [live] => endpoints: Vec<(String, Endpoint)> = Vec::new(), Endpoints;
         /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
-        "admin" [live] => admin: Admin = Admin::defaults(), Nested::<Admin>::KIND;
+        "admin" [live] => admin: Admin = Admin::default(), Nested::<Admin>::KIND;
         /// Values of `Origin` that are accepted, such as `https://app.example.com`;
         /// `http://localhost:*` for pages on any port of this machine, `*` for any. Default: the
         /// listener's own origin.
@@ -88,18 +88,18 @@ options! {
         "auth" [live] => auth: AuthChoice = AuthChoice::Unset, AuthKind;
         /// Policies about clients' rights. Default: clients may do everything that `allow` and
         /// scopes permit.
-        "policy" [live] => policy: PolicyOptions = PolicyOptions::defaults(), Nested::<PolicyOptions>::KIND;
+        "policy" [live] => policy: PolicyOptions = PolicyOptions::default(), Nested::<PolicyOptions>::KIND;
         /// Your own guardrails: programs that decide about calls of tools. All of them have to
         /// agree.
         "hooks" [live] => hooks: Vec<HookOptions> = Vec::new(), Sections::<HookOptions>::KIND, example "# [{url: \"http://127.0.0.1:9090/judge\", when: [call, result], timeout: 200ms, onFailure: deny}]";
         /// Webhooks that tell what waits for somebody.
         "notify" [live] => notify: Vec<NotifyOptions> = Vec::new(), Sections::<NotifyOptions>::KIND, example "# [{url: \"https://chat.example.com/hook\", secret: \"${NOTIFY_SECRET}\", events: [approval]}]";
         /// The treatment of definitions that nobody has approved.
-        "pins" [live] => pins: PinOptions = PinOptions::defaults(), Nested::<PinOptions>::KIND;
+        "pins" [live] => pins: PinOptions = PinOptions::default(), Nested::<PinOptions>::KIND;
         /// The audit log.
-        "audit" [live] => audit: AuditOptions = AuditOptions::defaults(), Nested::<AuditOptions>::KIND;
+        "audit" [live] => audit: AuditOptions = AuditOptions::default(), Nested::<AuditOptions>::KIND;
         /// The naming of tools and prompts.
-        "naming" [live] => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
+        "naming" [live] => naming: Naming = Naming::default(), Nested::<Naming>::KIND;
         /// Secret keys that seal list cursors and `requestState`, which clients hold: 32 bytes
         /// each, as base64 or 64 hexadecimal digits. The first key seals, and all of them open. To
         /// change keys, put the new one first and remove the old one a day later; several replicas
@@ -124,11 +124,11 @@ options! {
         /// `~/.local/state/fanlight`, whose lists are served while the servers start.
         "stateDir" => state_dir: Option<String> = None, Maybe(FOLDER), example "# /var/lib/fanlight";
         /// Recorded data about requests, and its destination.
-        "telemetry" => telemetry: Telemetry = Telemetry::defaults(), Nested::<Telemetry>::KIND;
+        "telemetry" => telemetry: Telemetry = Telemetry::default(), Nested::<Telemetry>::KIND;
         /// Limits on size and number.
-        "limits" => limits: Limits = Limits::defaults(), Nested::<Limits>::KIND;
+        "limits" => limits: Limits = Limits::default(), Nested::<Limits>::KIND;
         /// Limits on time.
-        "timeouts" => timeouts: Timeouts = Timeouts::defaults(), Nested::<Timeouts>::KIND;
+        "timeouts" => timeouts: Timeouts = Timeouts::default(), Nested::<Timeouts>::KIND;
     }
     keys {
         /// The servers by name. Merged lists follow their order, and the first one wins if names
@@ -165,12 +165,5 @@ impl Config {
             .find(is_default)
             .or(self.endpoints.first());
         found.map_or(DEFAULT_PATH, |(path, _)| path)
-    }
-}
-
-impl Default for Config {
-    /// The configuration of a file that sets only its servers.
-    fn default() -> Self {
-        Self::defaults()
     }
 }

@@ -142,12 +142,6 @@ options! {
     }
 }
 
-impl Default for AdminRoles {
-    fn default() -> Self {
-        <Self as crate::option::Options>::defaults()
-    }
-}
-
 impl AdminRoles {
     /// Whether no identity has a role.
     pub fn is_empty(&self) -> bool {

@@ -34,9 +34,3 @@ pub enum PinMode {
 }
 
 const MODE: Choice<PinMode> = Choice(&[("warn", PinMode::Warn), ("hold", PinMode::Hold)]);
-
-impl Default for PinOptions {
-    fn default() -> Self {
-        <Self as crate::option::Options>::defaults()
-    }
-}

@@ -101,9 +101,3 @@ pub(crate) const MEMBERS: OneOrMany<AllowedClients> = OneOrMany(checked!(
      of an issuer",
     WHO.0.show
 ));
-
-impl Default for PolicyOptions {
-    fn default() -> Self {
-        <Self as crate::option::Options>::defaults()
-    }
-}

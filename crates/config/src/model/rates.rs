@@ -53,12 +53,6 @@ options! {
     }
 }
 
-impl Default for RateMatch {
-    fn default() -> Self {
-        <Self as crate::option::Options>::defaults()
-    }
-}
-
 /// The behaviour of a shared limit while Valkey is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithoutValkey {

@@ -140,7 +140,7 @@ impl Kind for ArgumentKind {
     }
 
     fn show(&self, value: &Argument) -> Value {
-        let mut options = ArgumentOptions::defaults();
+        let mut options = ArgumentOptions::default();
         match value.clone() {
             Argument::Value(text) => options.value = Some(text.expose().to_owned()),
             Argument::Default(text) => options.default = Some(text),

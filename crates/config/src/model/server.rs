@@ -22,8 +22,8 @@ use crate::option::kind::{
     Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, checked, count, time,
 };
 use crate::option::map::NameMap;
+use crate::option::options;
 use crate::option::several::{AllOrEach, OneOrMany};
-use crate::option::{Options as _, options};
 use crate::settings::{Endpoints, EraChoice, SessionPolicy, Transport, is_own_variable};
 
 /// The longest name of a server, in characters.
@@ -115,7 +115,7 @@ options! {
         "auth" => auth: Option<ServerAuth> = None, Maybe(ServerAuthOption);
         /// Restrictions for its process; Linux only. A process whose sandbox the system cannot
         /// enforce is not started.
-        "sandbox" => sandbox: SandboxOptions = SandboxOptions::defaults(), Nested::<SandboxOptions>::KIND;
+        "sandbox" => sandbox: SandboxOptions = SandboxOptions::default(), Nested::<SandboxOptions>::KIND;
         /// Shortens its large results for clients and keeps them whole for a while, unless the
         /// endpoint has `results` of its own.
         "results" => results: Option<Results> = None, Maybe(Nested::<Results>::KIND);
@@ -195,7 +195,7 @@ impl Server {
         Self {
             name: name.into(),
             transport,
-            ..Self::defaults()
+            ..Self::default()
         }
     }
 

@@ -169,7 +169,7 @@ impl ServerAuth {
     pub fn new(kind: ServerAuthKind) -> Self {
         Self {
             kind,
-            ..Self::defaults()
+            ..Self::default()
         }
     }
 

@@ -5,8 +5,8 @@ use serde_json::{Value as Json, json};
 use crate::definition::{Form, Visible};
 use crate::option::kind::{Choice, Each, Kind, Maybe, Parsed};
 use crate::option::map::NameMap;
+use crate::option::options;
 use crate::option::reader::Reader;
-use crate::option::{Options as _, options};
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Span, Value};
 
@@ -41,12 +41,6 @@ const APPROVER: Choice<ApproverChoice> = Choice(&[
     ("other", ApproverChoice::Other),
     ("caller", ApproverChoice::Caller),
 ]);
-
-impl Default for Approval {
-    fn default() -> Self {
-        <Self as crate::option::Options>::defaults()
-    }
-}
 
 /// Names or URIs, in which `*` stands for any characters.
 pub(crate) const PATTERNS: Each<String> = Each(Parsed {
@@ -132,11 +126,5 @@ options! {
         "allow" => allow: Option<Vec<String>> = None, Maybe(PATTERNS), example "[\"git__*\", \"files__read_*\"]";
         /// Hidden items, even if `allow` matches them.
         "deny" => deny: Vec<String> = Vec::new(), PATTERNS, example "[\"*delete*\"]";
-    }
-}
-
-impl Default for EntryFilter {
-    fn default() -> Self {
-        Self::defaults()
     }
 }

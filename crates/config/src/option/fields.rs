@@ -57,7 +57,7 @@ impl<'t> Fields<'t> {
 
     /// Reads every option of the section into its field of `S`.
     pub(crate) fn read<S: Options>(&self, reader: &mut Reader<'_>) -> S {
-        let mut options = S::defaults();
+        let mut options = S::default();
         for field in S::FIELDS {
             if let Some(entry) = self.get_or_null(field.key) {
                 (field.read)(reader, entry, &mut options);

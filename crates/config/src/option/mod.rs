@@ -16,12 +16,9 @@ use crate::option::reader::Reader;
 use crate::syntax::Entry;
 
 /// A struct whose fields are the options of a section.
-pub(crate) trait Options: Sized + 'static {
+pub(crate) trait Options: Default + 'static {
     const SECTION: &'static Section;
     const FIELDS: &'static [Field<Self>];
-
-    /// The struct with all options at their defaults.
-    fn defaults() -> Self;
 
     /// The options in the file's notation, without secrets.
     fn show(&self) -> Map<String, Value> {
@@ -95,7 +92,7 @@ macro_rules! options {
                         about: concat!($($option_about),+).trim_ascii_start(),
                         form: || crate::option::kind::Kind::form(&$kind),
                         default: || {
-                            let defaults = <$name as crate::option::Options>::defaults();
+                            let defaults = $name::default();
                             crate::option::kind::Kind::show(&$kind, &defaults.$field)
                         },
                         example: concat!("" $(, $example)?),
@@ -128,8 +125,10 @@ macro_rules! options {
                     show: |options| crate::option::kind::Kind::show(&$kind, &options.$field),
                 },)*
             ];
+        }
 
-            fn defaults() -> Self {
+        impl Default for $name {
+            fn default() -> Self {
                 Self {
                     $($($plain: $plain_default,)*)?
                     $($field: $default,)*

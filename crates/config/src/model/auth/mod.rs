@@ -70,13 +70,7 @@ options! {
         /// are listed.
         "samePeople" => same_people: Vec<String> = Vec::new(), OneOrMany(TEXT), example "[proxy, https://id.example.com]";
         /// The scopes that requests need.
-        "scopes" => scopes: ScopeRules = ScopeRules::defaults(), Nested::<ScopeRules>::KIND;
-    }
-}
-
-impl Default for Auth {
-    fn default() -> Self {
-        Self::defaults()
+        "scopes" => scopes: ScopeRules = ScopeRules::default(), Nested::<ScopeRules>::KIND;
     }
 }
 
@@ -204,12 +198,6 @@ options! {
         /// For calls of these tools, in addition to `call`: `files/delete_*`, `delete_*` for every
         /// server, or `files__delete_*` with the server's prefix; `*` stands for any characters.
         "tools" => tools: Option<Vec<(String, Vec<String>)>> = None, Maybe(PatternMap(NameMap(OneOrMany(SCOPE)))), example "{\"files__delete_*\": [files:delete]}";
-    }
-}
-
-impl Default for ScopeRules {
-    fn default() -> Self {
-        <Self as crate::option::Options>::defaults()
     }
 }
 

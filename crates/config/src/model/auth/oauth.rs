@@ -7,9 +7,9 @@ use super::super::life::FOLDER;
 use super::values::{CLAIM, CLIENT_SECRET, ISSUER, TEXT, URI};
 use crate::option::kind::{Maybe, Nested};
 use crate::option::map::NameMap;
+use crate::option::options;
 use crate::option::reader::Reader;
 use crate::option::several::OneOrMany;
-use crate::option::{Options as _, options};
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};
 
@@ -27,7 +27,7 @@ options! {
         /// made from `publicUrl` (RFC 8707).
         "audience" => audience: Vec<String> = Vec::new(), OneOrMany(TEXT), example "[https://mcp.example.com/mcp]";
         /// The claims that identify a client and its rights.
-        "claims" => claims: Claims = Claims::defaults(), Nested::<Claims>::KIND;
+        "claims" => claims: Claims = Claims::default(), Nested::<Claims>::KIND;
         /// Claims that its tokens must have. Each claim must be or contain one of the given values.
         "require" => require: Vec<(String, Vec<String>)> = Vec::new(), NameMap(OneOrMany(TEXT)), example "{azp: [agent-runner]}";
         /// Asks the issuer about each token (RFC 7662) instead of verifying a signature.
@@ -53,12 +53,6 @@ options! {
         "groups" => groups: String = "groups".to_owned(), CLAIM;
         /// The scopes: a list separated by spaces, or a list of texts.
         "scopes" => scopes: String = "scope".to_owned(), CLAIM;
-    }
-}
-
-impl Default for Claims {
-    fn default() -> Self {
-        Self::defaults()
     }
 }
 
