@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendLife, BackendSettings, MessageMemory, Serves};
-use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{BackendClient, BackendState, DefinitionGuard, HandleSeal};
 use fanlight_cli::endpoints::result_rules;
 use fanlight_cli::list_state::{ListState, ServerLists};
@@ -13,10 +12,7 @@ use fanlight_cli::rewriting::{approval, canary_rule, filter, rewriting};
 use fanlight_cli::server_credentials::{ServerCredentials, are_same};
 use fanlight_cli::users::Users;
 use fanlight_config::{Config, ContentChoice, Server, ServerAuth};
-use fanlight_gateway::{
-    ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, Mirror, MirrorSettings,
-    ResultRules, Rewriting,
-};
+use fanlight_gateway::{BackendEntry, BackendId, Canary, ListStore, Mirror, MirrorSettings};
 use fanlight_telemetry::Telemetry;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +42,6 @@ pub(crate) struct Servers {
 #[derive(Clone)]
 struct Running {
     settings: Arc<BackendSettings>,
-    id: BackendId,
     backend: Arc<Backend>,
     /// The credentials from when the server was started; their secrets may have been rotated since.
     credentials: ServerCredentials,
@@ -54,16 +49,8 @@ struct Running {
     auth: Option<ServerAuth>,
     /// The variables of its process that differ between users.
     user_env: Vec<(String, String)>,
-    prefix: Option<String>,
-    tools: Option<ItemFilter>,
-    rewriting: Rewriting,
-    approval: Option<ApprovalSettings>,
-    results: Option<ResultRules>,
-    lists: Option<Arc<ServerLists>>,
-    canary: Option<Canary>,
-    mirror: Option<Arc<Mirror>>,
-    /// Marks a server that is only a canary or mirror of another.
-    is_hidden: bool,
+    /// The server in the core, without a guard.
+    entry: BackendEntry,
 }
 
 /// Starts to connect to a server. Stored lists are used only for a server that all reach in the
@@ -87,11 +74,6 @@ fn start(
 }
 
 impl Running {
-    /// The server as the core sees it.
-    fn client(&self) -> Arc<dyn BackendClient> {
-        Arc::clone(&self.backend) as _
-    }
-
     /// Whether the server can continue with these settings. After a rotation of secrets, a
     /// connected server gets the new one with the next message. A server that is not connected may
     /// have failed because of the old one, and is replaced.
@@ -185,7 +167,7 @@ impl Servers {
     fn with_versions(&self, config: &Config, mut next: Vec<Running>) -> Vec<Running> {
         let named = |name: &str| {
             let version = next.iter().find(|running| running.settings.name == name)?;
-            Some((version.id, version.client()))
+            Some((version.entry.id, Arc::clone(&version.entry.client)))
         };
         let versions = |running: &Running| {
             let server = config
@@ -205,14 +187,14 @@ impl Servers {
                     keeps_values: server.content == Some(ContentChoice::On),
                     telemetry: self.telemetry.clone(),
                 };
-                let earlier = running.mirror.as_ref();
-                Some(Mirror::new(running.client(), settings, earlier))
+                let BackendEntry { client, mirror, .. } = &running.entry;
+                Some(Mirror::new(Arc::clone(client), settings, mirror.as_ref()))
             });
             Some((canary, mirror))
         };
         let all: Vec<_> = next.iter().map(versions).collect();
         for (running, versions) in next.iter_mut().zip(all) {
-            (running.canary, running.mirror) = versions.unwrap_or_default();
+            (running.entry.canary, running.entry.mirror) = versions.unwrap_or_default();
         }
         next
     }
@@ -238,27 +220,36 @@ impl Servers {
             .running
             .iter()
             .find(|running| running.settings.name == server.name);
-        let (tools, approval) = (filter(config, server), approval(config, server));
-        let (prefix, name) = (server.prefix.clone(), server.name.clone());
-        let (rewriting, auth) = (rewriting(server), server.auth.clone());
-        let results = server.results.as_ref();
-        let results = results.map(|rules| result_rules(&format!("server {name}"), rules));
+        let (name, auth) = (server.name.clone(), server.auth.clone());
+        let section = format!("server {name}");
+        let entry = |id, client: Arc<dyn BackendClient>, store, mirror| BackendEntry {
+            id,
+            client,
+            prefix: server.prefix.clone(),
+            tools: filter(config, server),
+            rewriting: rewriting(server),
+            approval: approval(config, server),
+            guard: None,
+            store,
+            canary: None,
+            mirror,
+            results: server
+                .results
+                .as_ref()
+                .map(|rules| result_rules(&section, rules)),
+            is_hidden,
+        };
         match known {
             Some(known) if known.may_stay(&settings, server) && restarted != Some(&name) => {
                 difference.kept.push(name);
                 if known.auth != auth {
                     self.users.change(server);
                 }
-                let settings = Arc::new(settings);
+                let old = known.entry.clone();
                 Running {
-                    settings,
+                    settings: Arc::new(settings),
                     auth,
-                    prefix,
-                    tools,
-                    rewriting,
-                    approval,
-                    results,
-                    is_hidden,
+                    entry: entry(old.id, old.client, old.store, old.mirror),
                     ..known.clone()
                 }
             }
@@ -283,25 +274,15 @@ impl Servers {
                     lists.as_ref(),
                     &self.shutdown,
                 );
-                let settings = Arc::new(settings);
+                let store = lists.map(|lists| lists as Arc<dyn ListStore>);
                 let id = BackendId::generate();
-                let user_env = server.user_env.clone();
                 Running {
-                    settings,
-                    id,
+                    settings: Arc::new(settings),
+                    entry: entry(id, Arc::clone(&backend) as _, store, None),
                     backend,
                     credentials,
                     auth,
-                    user_env,
-                    prefix,
-                    tools,
-                    rewriting,
-                    approval,
-                    results,
-                    lists,
-                    canary: None,
-                    mirror: None,
-                    is_hidden,
+                    user_env: server.user_env.clone(),
                 }
             }
         }
@@ -316,7 +297,11 @@ impl Servers {
             running.credentials.change(running.auth.as_ref());
         }
         for gone in old {
-            if self.running.iter().all(|running| running.id != gone.id) {
+            if self
+                .running
+                .iter()
+                .all(|running| running.entry.id != gone.entry.id)
+            {
                 let end = self.end.clone();
                 self.draining
                     .spawn(drained(gone.backend.life(), drain, end));
@@ -328,7 +313,7 @@ impl Servers {
     pub(crate) fn backends(&self) -> impl Iterator<Item = (BackendId, Arc<dyn BackendClient>)> {
         self.running
             .iter()
-            .map(|running| (running.id, running.client()))
+            .map(|running| (running.entry.id, Arc::clone(&running.entry.client)))
     }
 
     /// Ends all servers concurrently, including those that still drain.
@@ -363,21 +348,8 @@ impl Change {
     /// The servers as the core needs them; `guard` judges their definitions.
     pub(crate) fn entries(&self, guard: Option<&Arc<dyn DefinitionGuard>>) -> Vec<BackendEntry> {
         let entry = |running: &Running| BackendEntry {
-            id: running.id,
-            client: running.client(),
-            prefix: running.prefix.clone(),
-            tools: running.tools.clone(),
-            rewriting: running.rewriting.clone(),
-            approval: running.approval.clone(),
             guard: guard.cloned(),
-            store: running
-                .lists
-                .clone()
-                .map(|lists| lists as Arc<dyn ListStore>),
-            canary: running.canary.clone(),
-            mirror: running.mirror.clone(),
-            results: running.results.clone(),
-            is_hidden: running.is_hidden,
+            ..running.entry.clone()
         };
         self.next.iter().map(entry).collect()
     }

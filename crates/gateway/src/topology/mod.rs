@@ -449,6 +449,7 @@ fn next_number() -> u64 {
 }
 
 /// One server, its name to clients and its filter.
+#[derive(Clone)]
 pub struct BackendEntry {
     /// Identifies the server. A changed configuration that keeps the server must keep the id.
     pub id: BackendId,
