@@ -4,15 +4,16 @@ use std::path::Path;
 
 use crate::settings::Secret;
 
+use crate::MAX_FILE_SIZE;
 use crate::report::problem::ConfigErrors;
-use crate::{MAX_FILE_SIZE, text_file};
+use crate::text_file::{self, ConfigFile};
 
 /// Names and values.
 pub(crate) type Pairs = Vec<(String, Secret)>;
 
 /// The variables of a file in its order, and its fingerprint.
-pub(crate) fn read(path: &Path) -> Result<(Pairs, Option<u64>), ConfigErrors> {
-    let (text, mark) = text_file::read(path, MAX_FILE_SIZE)?;
+pub(crate) fn read(path: &Path) -> Result<(Pairs, ConfigFile), ConfigErrors> {
+    let (text, file) = text_file::read(path, MAX_FILE_SIZE)?;
     if text.len() > MAX_FILE_SIZE {
         return Err(ConfigErrors::from_file(
             path,
@@ -28,7 +29,7 @@ pub(crate) fn read(path: &Path) -> Result<(Pairs, Option<u64>), ConfigErrors> {
             "write `NAME=value`, a variable a line; `#` begins a comment",
         )
     })?;
-    Ok((pairs, mark))
+    Ok((pairs, file))
 }
 
 /// The variables of a text, or the number of the first invalid line.

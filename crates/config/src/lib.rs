@@ -40,9 +40,7 @@ pub use crate::settings::{
     EraChoice, ListenAddress, Secret, SessionPolicy, Transport, ValkeyUrl, origin_of,
 };
 use files::First;
-pub use files::{
-    ConfigFile, WrittenRight, key_file, load_admin, load_all, load_all_in, load_usable,
-};
+pub use files::{WrittenRight, key_file, load_admin, load_all, load_all_in, load_usable};
 pub use keys::{Keys, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
 pub use model::Config;
 pub use model::audit::{ArgumentsChoice, AuditOptions};
@@ -74,7 +72,7 @@ pub use output::schema::schema;
 pub use reference::SecretReference;
 pub use report::harmless::may_be_secret;
 pub use report::problem::{ConfigErrors, Problem, Severity};
-pub use text_file::fingerprint;
+pub use text_file::{ConfigFile, fingerprint};
 pub use units::{parse_duration, parse_size};
 pub use variables::Environment;
 

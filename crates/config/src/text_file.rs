@@ -2,12 +2,31 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::settings::read_bounded;
 
 use crate::MAX_KEY_FILE_SIZE;
 use crate::report::problem::ConfigErrors;
+
+/// A file of the configuration, or a folder in which further files may appear.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// The path.
+    pub path: PathBuf,
+    /// The file's [`fingerprint`] when it was read.
+    pub fingerprint: Option<u64>,
+}
+
+impl ConfigFile {
+    /// A file or folder as it is now.
+    pub(crate) fn read(path: PathBuf) -> Self {
+        Self {
+            fingerprint: fingerprint(&path),
+            path,
+        }
+    }
+}
 
 /// A number that changes with a file's content or with the names in a folder; `None` if it cannot
 /// be read.
@@ -34,7 +53,7 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 /// The text of a file of at most `most` bytes; one byte more of a larger file.
-pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), ConfigErrors> {
+pub(crate) fn read(path: &Path, most: usize) -> Result<(String, ConfigFile), ConfigErrors> {
     let bytes = read_bounded(path, most).map_err(|error| {
         let help = match error.kind() {
             ErrorKind::InvalidInput => {
@@ -44,7 +63,10 @@ pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), Co
         };
         ConfigErrors::from_file(path, format!("cannot read the file: {error}"), help)
     })?;
-    let mark = hash(&bytes);
+    let file = ConfigFile {
+        path: path.to_owned(),
+        fingerprint: Some(hash(&bytes)),
+    };
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = 1 + error
@@ -56,7 +78,7 @@ pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), Co
         let message = format!("the file is not UTF-8 text: see line {line}");
         ConfigErrors::from_file(path, message, "save it as UTF-8")
     })?;
-    Ok((text, Some(mark)))
+    Ok((text, file))
 }
 
 /// The start of the line with this byte.

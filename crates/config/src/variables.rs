@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use crate::client_files::{ClientFile, Input};
 use crate::settings::Secret;
 
+use crate::MAX_FILE_SIZE;
 use crate::reference::SecretReference;
-use crate::report::problem::ConfigErrors;
-use crate::{MAX_FILE_SIZE, text_file};
+use crate::text_file::{self, ConfigFile};
 
 /// The reading process's contribution to a configuration.
 #[derive(Clone, Copy)]
@@ -62,9 +62,6 @@ impl<F: Fn(&str) -> Option<String>> Lookup for F {
     }
 }
 
-/// A file, and its fingerprint when it was read.
-pub(crate) type ReadFile = (PathBuf, Option<u64>);
-
 /// The variables of one file.
 pub(crate) struct Variables<'a> {
     environment: Environment<'a>,
@@ -77,7 +74,7 @@ pub(crate) struct Variables<'a> {
     /// Whether files may be read.
     reads_files: bool,
     /// The files that were read.
-    read: RefCell<Vec<ReadFile>>,
+    read: RefCell<Vec<ConfigFile>>,
 }
 
 /// The values that editors fill in.
@@ -125,7 +122,7 @@ impl<'a> Variables<'a> {
     }
 
     /// The files that were read for secrets.
-    pub(crate) fn files(self) -> Vec<ReadFile> {
+    pub(crate) fn files(self) -> Vec<ConfigFile> {
         self.read.into_inner()
     }
 
@@ -143,16 +140,13 @@ impl<'a> Variables<'a> {
             None => self.folder.join(path),
         };
         let read = text_file::read(&path, MAX_FILE_SIZE);
-        let fingerprint = read.as_ref().ok().and_then(|(_, mark)| *mark);
-        self.read.borrow_mut().push((path, fingerprint));
-        let why = |errors: ConfigErrors| {
-            errors
-                .problems()
-                .first()
-                .map(|one| one.message().to_owned())
-                .unwrap_or_default()
+        let file = read.as_ref().map(|(_, file)| file.clone());
+        let missing = |_| ConfigFile {
+            path,
+            fingerprint: None,
         };
-        let (text, _) = read.map_err(why)?;
+        self.read.borrow_mut().push(file.unwrap_or_else(missing));
+        let (text, _) = read.map_err(|errors| errors.first_message())?;
         // In clients' files this follows the clients' own behaviour.
         let is_of_client = self.of_client.is_some();
         Ok(if is_of_client {

@@ -58,14 +58,19 @@ impl Node {
 
     /// The value of a key in a mapping. A duplicate key, which is an error, yields its last value.
     pub fn field(&self, key: &str) -> Option<&Node> {
-        let Value::Map(entries) = &self.value else {
-            return None;
-        };
-        entries
+        self.entries()
             .iter()
             .rev()
             .find(|entry| entry.key == key)
             .map(|entry| &entry.value)
+    }
+
+    /// The entries of a mapping; none of anything else.
+    pub fn entries(&self) -> &[Entry] {
+        match &self.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
     }
 
     /// Whether the value is null.

@@ -22,32 +22,13 @@ use crate::read::file;
 use crate::read::server::{self, Context};
 use crate::report::problem::{ConfigErrors, Problem, quoted};
 use crate::settings::Transport;
-use crate::syntax::{Entry, Node, Source, Value};
-use crate::text_file::fingerprint;
+use crate::syntax::{Entry, Node, Value};
+use crate::text_file::{self, ConfigFile};
 use crate::variables::{Environment, Variables};
-use crate::{Loaded, MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, env_file, keys, text_file};
+use crate::{Loaded, MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, env_file, keys};
 
 /// Options that a further file may have.
 const OF_FURTHER_FILES: [&str; 3] = ["mcpServers", "servers", "$schema"];
-
-/// A file of the configuration, or a folder in which further files may appear.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigFile {
-    /// The path.
-    pub path: PathBuf,
-    /// The file's [`fingerprint`] when it was read.
-    pub fingerprint: Option<u64>,
-}
-
-impl ConfigFile {
-    /// A file or folder as it is now.
-    fn read(path: PathBuf) -> Self {
-        Self {
-            fingerprint: fingerprint(&path),
-            path,
-        }
-    }
-}
 
 /// An option about clients' rights, as a file has it.
 #[derive(Debug, Clone)]
@@ -85,15 +66,16 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    fn add(&mut self, root: &Node, source: &Source, origin: &Path) {
+    fn add(&mut self, tree: &Tree, origin: &Path) {
+        let source = &tree.source;
+        let Some(root) = &tree.root else {
+            return;
+        };
         for node in ["mcpServers", "servers"]
             .into_iter()
             .filter_map(|key| root.field(key))
         {
-            let Value::Map(entries) = &node.value else {
-                continue;
-            };
-            for entry in entries {
+            for entry in node.entries() {
                 let line = source.position(entry.key_span.start).line;
                 self.servers
                     .push((entry.key.clone(), origin.to_owned(), line));
@@ -120,11 +102,8 @@ impl Known {
 
 /// Finds the entries at a path below `node`, whose own path is `above`.
 fn find(node: &Node, path: &str, above: &str, found: &mut impl FnMut(String, &Entry)) {
-    let Value::Map(entries) = &node.value else {
-        return;
-    };
     let (key, below) = path.split_once('.').unwrap_or((path, ""));
-    for entry in entries {
+    for entry in node.entries() {
         let name = match entry.key.as_str() {
             "servers" if above.is_empty() => "mcpServers",
             name => name,
@@ -203,7 +182,7 @@ fn load(
             "name one",
         ));
     };
-    let (text, mark) = text_file::read(first, MAX_FILE_SIZE)?;
+    let (text, file) = text_file::read(first, MAX_FILE_SIZE)?;
     let mut known = Known::default();
     let kind = First {
         has_further: !further.is_empty(),
@@ -211,21 +190,12 @@ fn load(
         is_lenient,
     };
     let mut loaded = parse_first(&text, first, environment, kind, &mut known)?;
-    loaded.files.insert(
-        0,
-        ConfigFile {
-            path: first.clone(),
-            fingerprint: mark,
-        },
-    );
+    loaded.files.insert(0, file);
     let (further_files, folders) = included("include", &loaded.config.include, first)?;
     let mut errors = Errors(None);
     for path in further.iter().chain(&further_files) {
-        let servers = text_file::read(path, MAX_FILE_SIZE).and_then(|(text, mark)| {
-            loaded.files.push(ConfigFile {
-                path: path.clone(),
-                fingerprint: mark,
-            });
+        let servers = text_file::read(path, MAX_FILE_SIZE).and_then(|(text, file)| {
+            loaded.files.push(file);
             parse_further(
                 &text,
                 path,
@@ -325,14 +295,10 @@ fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
     let Some(file) = &mut auth.keys else {
         return Ok(());
     };
-    let path = PathBuf::from(&file.file);
-    let keys = keys::load_keys(&path)?;
+    let keys = keys::load_keys(Path::new(&file.file))?;
     file.keys = keys.keys;
     loaded.warnings.extend(keys.warnings);
-    loaded.files.push(ConfigFile {
-        path,
-        fingerprint: keys.fingerprint,
-    });
+    loaded.files.extend(keys.file);
     Ok(())
 }
 
@@ -385,17 +351,17 @@ fn read_pins(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> {
     if pins.mode.is_none() && !path.exists() {
         return Ok(());
     }
-    let mut mark = None;
-    if path.exists() {
-        let (text, fingerprint) = text_file::read(&path, MAX_KEY_FILE_SIZE)?;
-        (pins.text, mark) = (Some(text), fingerprint);
+    let mut file = ConfigFile {
+        path,
+        fingerprint: None,
+    };
+    if file.path.exists() {
+        let (text, read) = text_file::read(&file.path, MAX_KEY_FILE_SIZE)?;
+        (pins.text, file) = (Some(text), read);
     }
     // Without pins, nothing depends on the file.
     if pins.mode.is_some() {
-        loaded.files.push(ConfigFile {
-            path,
-            fingerprint: mark,
-        });
+        loaded.files.push(file);
     }
     Ok(())
 }
@@ -405,14 +371,14 @@ fn read_policies(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> 
     let (files, folders) = included("policy.files", &loaded.config.policy.files, first)?;
     let folder = first.parent().unwrap_or(Path::new(""));
     for path in files {
-        let (text, fingerprint) = text_file::read(&path, MAX_FILE_SIZE)?;
+        let (text, file) = text_file::read(&path, MAX_FILE_SIZE)?;
         let name = path
             .strip_prefix(folder)
             .unwrap_or(&path)
             .display()
             .to_string();
         loaded.config.policy.texts.push((name, text));
-        loaded.files.push(ConfigFile { path, fingerprint });
+        loaded.files.push(file);
     }
     loaded
         .files
@@ -432,17 +398,13 @@ fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErr
         else {
             continue;
         };
-        let (mut variables, fingerprint) =
+        let (mut variables, file) =
             match env_file::read(path) {
                 Ok(read) => read,
                 Err(errors) if is_lenient => {
                     let name = quoted(&server.name);
                     loaded.files.push(ConfigFile::read(path.clone()));
-                    let why = errors
-                        .problems()
-                        .first()
-                        .map(|problem| problem.message().to_owned())
-                        .unwrap_or_default();
+                    let why = errors.first_message();
                     loaded.warnings.extend(errors.into_warnings(|message| {
                         format!("{message}: the server {name} is not used")
                     }));
@@ -457,10 +419,7 @@ fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErr
             };
         variables.retain(|(name, _)| !env.iter().any(|(known, _)| known == name));
         env.extend(variables);
-        loaded.files.push(ConfigFile {
-            path: path.clone(),
-            fingerprint,
-        });
+        loaded.files.push(file);
     }
     Ok(())
 }
@@ -518,38 +477,25 @@ pub(crate) fn parse_first(
     kind: First,
     known: &mut Known,
 ) -> Result<Loaded, ConfigErrors> {
-    let Tree {
-        source,
-        root,
-        client,
-        is_own,
-        masked,
-        findings,
-    } = Tree::new(text, origin)?;
+    let mut tree = Tree::new(text, origin)?;
     let (own, mut files) = if kind.reads_files {
-        own_variables(root.as_ref(), origin)?
+        own_variables(tree.root.as_ref(), origin)?
     } else {
         Default::default()
     };
+    let client = tree.client.take();
     let variables = Variables::new(environment, origin, client.as_ref(), own, kind.reads_files);
-    let is_lenient = kind.is_lenient;
-    let mut reader = Reader {
-        is_own,
-        is_lenient,
-        ..Reader::new(Config::SECTION, &source, &variables, findings)
-    };
     let folder = variables.folder(origin);
-    let mut config = root
-        .as_ref()
-        .map(|root| file::read(&mut reader, root, &folder, kind.has_further))
-        .unwrap_or_default();
-    root.iter()
-        .for_each(|root| file::check_roles(&mut reader, &config, root));
-    config.own_variables = root.iter().flat_map(own_variable_names).collect();
-    let warnings = reader.findings.conclude(origin, &source, &masked)?;
-    root.iter()
-        .for_each(|root| known.add(root, &source, origin));
-    files.extend(secret_files(variables));
+    let read = |reader: &mut Reader<'_>, root: &Node| {
+        let mut config = file::read(reader, root, &folder, kind.has_further);
+        file::check_roles(reader, &config, root);
+        config.own_variables = own_variable_names(root);
+        config
+    };
+    let (config, warnings) = tree.read(origin, &variables, kind.is_lenient, read);
+    let warnings = warnings?;
+    known.add(&tree, origin);
+    files.extend(variables.files());
     Ok(Loaded {
         config,
         warnings,
@@ -559,21 +505,10 @@ pub(crate) fn parse_first(
     })
 }
 
-/// The files that were read for secrets.
-fn secret_files(variables: Variables<'_>) -> impl Iterator<Item = ConfigFile> {
-    variables
-        .files()
-        .into_iter()
-        .map(|(path, fingerprint)| ConfigFile { path, fingerprint })
-}
-
 /// The names of variables in options outside of servers.
 fn own_variable_names(root: &Node) -> Vec<String> {
-    let Value::Map(entries) = &root.value else {
-        return Vec::new();
-    };
     let is_option = |key: &str| !OF_FURTHER_FILES.contains(&key) && !is_for_anchors(key);
-    let own = entries.iter().filter(|entry| is_option(&entry.key));
+    let own = root.entries().iter().filter(|entry| is_option(&entry.key));
     let (mut pending, mut found): (Vec<_>, _) =
         (own.map(|entry| &entry.value).collect(), Vec::new());
     while let Some(node) = pending.pop() {
@@ -600,8 +535,8 @@ fn own_variables(root: Option<&Node>, origin: &Path) -> Result<OwnVariables, Con
         return Ok(Default::default());
     };
     let path = origin.parent().unwrap_or(Path::new("")).join(name);
-    let (variables, fingerprint) = env_file::read(&path)?;
-    Ok((variables, vec![ConfigFile { path, fingerprint }]))
+    let (variables, file) = env_file::read(&path)?;
+    Ok((variables, vec![file]))
 }
 
 /// The content of a further file.
@@ -619,78 +554,69 @@ fn parse_further(
     config: &Config,
     known: &mut Known,
 ) -> Result<Further, ConfigErrors> {
-    let Tree {
-        source,
-        root,
-        client,
-        is_own,
-        masked,
-        findings,
-    } = Tree::new(text, origin)?;
+    let mut tree = Tree::new(text, origin)?;
+    let client = tree.client.take();
     let variables = Variables::new(environment, origin, client.as_ref(), Vec::new(), true);
-    let mut reader = Reader {
-        is_own,
-        is_lenient,
-        ..Reader::new(Config::SECTION, &source, &variables, findings)
+    let folder = variables.folder(origin);
+    let context = Context {
+        folder: &folder,
+        call_timeout: config.timeouts.call,
     };
-    let mut servers = Vec::new();
-    if let Some(root) = &root
-        && let Some(fields) = Fields::open(&mut reader, Config::SECTION, "the file", root)
-    {
-        let entries = if let Value::Map(entries) = &root.value {
-            entries.as_slice()
-        } else {
-            &[]
-        };
-        let is_option =
-            |key: &str| Config::SECTION.find(key).is_some() && !OF_FURTHER_FILES.contains(&key);
-        for entry in entries.iter().filter(|entry| is_option(&entry.key)) {
-            let message = format!(
-                "{} has no effect in a further config file",
-                quoted(&entry.key)
-            );
-            reader.error(
-                entry.key_span,
-                message,
-                "move it to the first file; others have `mcpServers` only",
-            );
-        }
-        let folder = variables.folder(origin);
-        let context = Context {
-            folder: &folder,
-            call_timeout: config.timeouts.call,
-        };
-        for key in ["mcpServers", "servers"] {
-            let Some(entry) = fields.get(key) else {
-                continue;
-            };
-            if let Value::Map(entries) = &entry.value.value {
-                for entry in entries {
-                    if let Some((name, file, line)) = known.find(&entry.key) {
-                        let message = format!(
-                            "the server {} is configured twice (first in {} on line {line})",
-                            quoted(name),
-                            file.display()
-                        );
-                        reader.error(
-                            entry.key_span,
-                            message,
-                            "keep one of the two, or give one another name",
-                        );
-                    }
-                }
-            }
-            servers.extend(server::read_all(&mut reader, entry, &context));
-        }
-    }
-    let warnings = reader.findings.conclude(origin, &source, &masked)?;
-    root.iter()
-        .for_each(|root| known.add(root, &source, origin));
+    let read =
+        |reader: &mut Reader<'_>, root: &Node| further_servers(reader, root, &context, known);
+    let (servers, warnings) = tree.read(origin, &variables, is_lenient, read);
+    let warnings = warnings?;
+    known.add(&tree, origin);
     Ok(Further {
         servers,
         warnings,
-        files: secret_files(variables).collect(),
+        files: variables.files(),
     })
+}
+
+/// Reads the servers of a further file, and reports its options.
+fn further_servers(
+    reader: &mut Reader<'_>,
+    root: &Node,
+    context: &Context<'_>,
+    known: &Known,
+) -> Vec<Server> {
+    let Some(fields) = Fields::open(reader, Config::SECTION, "the file", root) else {
+        return Vec::new();
+    };
+    let is_option =
+        |key: &str| Config::SECTION.find(key).is_some() && !OF_FURTHER_FILES.contains(&key);
+    for entry in root.entries().iter().filter(|entry| is_option(&entry.key)) {
+        let message = format!(
+            "{} has no effect in a further config file",
+            quoted(&entry.key)
+        );
+        reader.error(
+            entry.key_span,
+            message,
+            "move it to the first file; others have `mcpServers` only",
+        );
+    }
+    let named = ["mcpServers", "servers"].map(|key| fields.get(key));
+    let mut servers = Vec::new();
+    for all in named.into_iter().flatten() {
+        for entry in all.value.entries() {
+            if let Some((name, file, line)) = known.find(&entry.key) {
+                let message = format!(
+                    "the server {} is configured twice (first in {} on line {line})",
+                    quoted(name),
+                    file.display()
+                );
+                reader.error(
+                    entry.key_span,
+                    message,
+                    "keep one of the two, or give one another name",
+                );
+            }
+        }
+        servers.extend(server::read_all(reader, all, context));
+    }
+    servers
 }
 
 /// The file with keys from the first of these config files. This checks the config file and does
@@ -796,35 +722,22 @@ pub fn load_admin(
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Admin, ConfigErrors> {
     let (text, _) = text_file::read(path, MAX_FILE_SIZE)?;
-    let Tree {
-        source,
-        mut root,
-        client,
-        is_own,
-        masked,
-        findings,
-    } = Tree::new(&text, path)?;
-    // A file that cannot be read may only have variables of servers.
-    let (own, _) = own_variables(root.as_ref(), path).unwrap_or_default();
+    let mut tree = Tree::new(&text, path)?;
+    let (own, _) = own_variables(tree.root.as_ref(), path).unwrap_or_default();
     let environment = Environment::from_variables(env);
+    let client = tree.client.take();
     let variables = Variables::new(environment, path, client.as_ref(), own, true);
     if let Some(Node {
         value: Value::Map(entries),
         ..
-    }) = &mut root
+    }) = &mut tree.root
     {
         entries.retain(|entry| entry.key == "admin");
     }
-    let mut reader = Reader {
-        is_own,
-        ..Reader::new(Config::SECTION, &source, &variables, findings)
-    };
     let folder = path.parent().unwrap_or(Path::new(""));
-    let config = root
-        .as_ref()
-        .map(|root| file::read(&mut reader, root, folder, true))
-        .unwrap_or_default();
-    let errors = reader.findings.conclude(path, &source, &masked).err();
+    let read = |reader: &mut Reader<'_>, root: &Node| file::read(reader, root, folder, true);
+    let (config, warnings) = tree.read(path, &variables, false, read);
+    let errors = warnings.err();
     errors
         .and_then(ConfigErrors::without_missing_variables)
         .map_or(Ok(config.admin), Err)

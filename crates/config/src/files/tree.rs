@@ -8,10 +8,12 @@ use super::OF_FURTHER_FILES;
 use crate::MAX_FILE_SIZE;
 use crate::model::Config;
 use crate::option::Options as _;
+use crate::option::reader::Reader;
 use crate::report::mask::Masked;
-use crate::report::problem::{ConfigErrors, Finding, Findings};
-use crate::syntax::{Entry, Node, Source, Syntax, Value};
+use crate::report::problem::{ConfigErrors, Finding, Findings, Problem};
+use crate::syntax::{Entry, Node, Source, Syntax};
 
+use crate::variables::Variables;
 use crate::{syntax, units};
 
 /// A file that was read as a tree.
@@ -73,10 +75,35 @@ impl Tree {
     }
 }
 
+impl Tree {
+    /// Reads the file's options with `read`, unless the file is empty. The value is complete only
+    /// without errors.
+    pub(super) fn read<T: Default>(
+        &mut self,
+        origin: &Path,
+        variables: &Variables<'_>,
+        is_lenient: bool,
+        read: impl FnOnce(&mut Reader<'_>, &Node) -> T,
+    ) -> (T, Result<Vec<Problem>, ConfigErrors>) {
+        let findings = std::mem::take(&mut self.findings);
+        let mut reader = Reader {
+            is_own: self.is_own,
+            is_lenient,
+            ..Reader::new(Config::SECTION, &self.source, variables, findings)
+        };
+        let value = self.root.as_ref().map(|root| read(&mut reader, root));
+        let findings = reader.findings;
+        (
+            value.unwrap_or_default(),
+            findings.conclude(origin, &self.source, &self.masked),
+        )
+    }
+}
+
 /// Whether the file has options of Fanlight beside its servers, so that it is Fanlight's own.
 fn has_options(root: &Node) -> bool {
     let is_option = |entry: &Entry| {
         Config::SECTION.find(&entry.key).is_some() && !OF_FURTHER_FILES.contains(&&*entry.key)
     };
-    matches!(&root.value, Value::Map(entries) if entries.iter().any(is_option))
+    root.entries().iter().any(is_option)
 }

@@ -15,7 +15,8 @@ use crate::option::reader::Reader;
 use crate::report::mask::Masked;
 use crate::report::problem::{ConfigErrors, Finding, Findings, Problem, Severity, quoted};
 use crate::syntax::{Node, Source, Span, Syntax};
-use crate::{MAX_KEY_FILE_SIZE, syntax, text_file, units};
+use crate::text_file::{self, ConfigFile};
+use crate::{MAX_KEY_FILE_SIZE, syntax, units};
 
 pub use edit::{with_key, without_keys};
 use entry::{Entry, KeyList};
@@ -28,8 +29,8 @@ pub struct Keys {
     pub keys: Vec<Key>,
     /// Warnings for the file's author.
     pub warnings: Vec<Problem>,
-    /// The [`fingerprint`](crate::fingerprint) of the file's content.
-    pub(crate) fingerprint: Option<u64>,
+    /// The file that was read.
+    pub(crate) file: Option<ConfigFile>,
 }
 
 /// Keys that a file may have.
@@ -49,7 +50,7 @@ pub fn load_keys(path: &Path) -> Result<Keys, ConfigErrors> {
             help,
         ));
     }
-    let (text, fingerprint) = text_file::read(path, MAX_KEY_FILE_SIZE)?;
+    let (text, file) = text_file::read(path, MAX_KEY_FILE_SIZE)?;
     if text.len() > MAX_KEY_FILE_SIZE {
         let message = format!(
             "the file is larger than {}",
@@ -62,7 +63,7 @@ pub fn load_keys(path: &Path) -> Result<Keys, ConfigErrors> {
         ));
     }
     let mut keys = parse_keys(&text, path)?;
-    keys.fingerprint = fingerprint;
+    keys.file = Some(file);
     keys.warnings.extend(writable_by_others(path));
     Ok(keys)
 }
@@ -95,7 +96,7 @@ pub fn parse_keys(text: &str, origin: &Path) -> Result<Keys, ConfigErrors> {
     Ok(Keys {
         keys,
         warnings,
-        fingerprint: None,
+        file: None,
     })
 }
 

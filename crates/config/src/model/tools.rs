@@ -102,10 +102,8 @@ impl<K: Kind> Kind for PatternMap<K> {
     }
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
-        if let Value::Map(entries) = &entry.value.value {
-            entries
-                .iter()
-                .for_each(|entry| check_pattern(reader, entry.key_span, &entry.key));
+        for entry in entry.value.entries() {
+            check_pattern(reader, entry.key_span, &entry.key);
         }
         self.0.read(reader, entry)
     }

@@ -167,11 +167,10 @@ fn check_name(reader: &mut Reader<'_>, entry: &Entry) {
 
 /// Reports two tools of a server with one name.
 fn check_new_names(reader: &mut Reader<'_>, entry: &Entry, renames: &[(String, String)]) {
-    let Value::Map(entries) = &entry.value.value else {
-        return;
-    };
     let key_span = |old: &str| {
-        entries
+        entry
+            .value
+            .entries()
             .iter()
             .find(|entry| entry.key == old)
             .map(|entry| entry.key_span)
@@ -231,11 +230,11 @@ fn read_disabled(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &mut Serv
 /// Adds other programs' names for `tools.allow` and `tools.deny`.
 fn read_other_filters(reader: &mut Reader<'_>, fields: &Fields<'_>, tools: &mut EntryFilter) {
     if let Some(include) = fields.get("includeTools") {
-        if let Some(Value::Map(entries)) = fields.get("tools").map(|tools| &tools.value.value)
-            && let Some(allow) = entries
-                .iter()
-                .find(|entry| entry.key == "allow" && !entry.value.is_null())
-        {
+        let own = fields
+            .get("tools")
+            .map_or(&[][..], |own| own.value.entries());
+        let is_allow = |entry: &&Entry| entry.key == "allow" && !entry.value.is_null();
+        if let Some(allow) = own.iter().find(is_allow) {
             reader.report_both(allow, include);
         }
         tools.allow = PATTERNS.read(reader, include);

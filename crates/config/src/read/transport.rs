@@ -165,10 +165,8 @@ fn is_user_key(kind: &Node) -> bool {
 
 /// The per-user variables in `env`, each with the server whose user credential it holds.
 pub(crate) fn user_env(fields: &Fields<'_>) -> Vec<(String, String)> {
-    let pairs = fields.get("env").map(|entry| &entry.value.value);
-    let Some(Value::Map(pairs)) = pairs else {
-        return Vec::new();
-    };
+    let pairs = fields.get("env");
+    let pairs = pairs.map_or(&[][..], |entry| entry.value.entries());
     pairs
         .iter()
         .filter_map(|pair| Some((pair.key.clone(), user_server(pair)?.to_owned())))

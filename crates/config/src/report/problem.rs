@@ -101,6 +101,14 @@ impl ConfigErrors {
         &self.problems
     }
 
+    /// The message of the first error.
+    pub(crate) fn first_message(&self) -> String {
+        self.problems
+            .first()
+            .map(|problem| problem.message().to_owned())
+            .unwrap_or_default()
+    }
+
     /// All errors laid out for a terminal, then their number. ANSI colours only on request.
     pub fn render(&self, colour: bool) -> String {
         let mut text = String::new();

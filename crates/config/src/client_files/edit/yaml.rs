@@ -34,10 +34,7 @@ pub(super) fn add(
         };
         lines.replace('\n', line_break(text))
     };
-    let Value::Map(sections) = &root.value else {
-        return None;
-    };
-    let Some(section) = sections.iter().find(|section| section.key == *key) else {
+    let Some(section) = root.entries().iter().find(|section| section.key == *key) else {
         let end = if text.ends_with('\n') {
             ""
         } else {
@@ -86,10 +83,8 @@ pub(super) fn remove(text: &str, root: &Node, path: &[&str], name: &str) -> Opti
         return Some(text);
     }
     // An empty section would be null.
-    let Value::Map(sections) = &root.value else {
-        return None;
-    };
-    let section = sections
+    let section = root
+        .entries()
         .iter()
         .find(|section| Some(&section.key.as_str()) == path.first())?;
     Some(spliced(

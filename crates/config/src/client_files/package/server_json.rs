@@ -240,12 +240,9 @@ impl Builder {
 
     /// A text with variables in place of `{name}`.
     fn filled(&mut self, template: &str, variables: Option<&Node>) -> String {
-        let Some(Value::Map(variables)) = variables.map(|node| &node.value) else {
-            return template.to_owned();
-        };
-        variables
-            .iter()
-            .fold(template.to_owned(), |text_so_far, variable| {
+        variables.map_or(&[][..], Node::entries).iter().fold(
+            template.to_owned(),
+            |text_so_far, variable| {
                 let place = format!("{{{}}}", variable.key);
                 if !text_so_far.contains(&place) {
                     return text_so_far;
@@ -256,6 +253,7 @@ impl Builder {
                     self.variable(&variable.key, &variable.value, default.as_deref())
                 });
                 text_so_far.replace(&place, &value)
-            })
+            },
+        )
     }
 }

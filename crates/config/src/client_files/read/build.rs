@@ -19,15 +19,7 @@ pub(super) fn servers_entry(section: Option<&Entry>, root: &Node, servers: Vec<E
 
 /// The entry of a key; the last one of a duplicate key.
 pub(super) fn find<'n>(node: &'n Node, key: &str) -> Option<&'n Entry> {
-    entries(node).iter().rev().find(|entry| entry.key == key)
-}
-
-/// The entries of a mapping; none for another value.
-pub(super) fn entries(node: &Node) -> &[Entry] {
-    match &node.value {
-        Value::Map(entries) => entries,
-        _ => &[],
-    }
+    node.entries().iter().rev().find(|entry| entry.key == key)
 }
 
 /// The text of a string.
@@ -117,7 +109,7 @@ pub(super) fn normalize_word(word: &str) -> String {
 /// Switches a server off.
 pub(super) fn switch_off(entry: &mut Entry) {
     let disabled = replace_value(entry, "disabled", Value::Bool(true));
-    let mut members = entries(&entry.value).to_vec();
+    let mut members = entry.value.entries().to_vec();
     members.retain(|member| !["disabled", "enabled"].contains(&member.key.as_str()));
     members.push(disabled);
     *entry = with_members(entry, members);

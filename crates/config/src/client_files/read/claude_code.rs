@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Note;
-use super::build::{entries, find, map_texts, replace_value, switch_off, text};
+use super::build::{find, map_texts, replace_value, switch_off, text};
 use super::program::Program;
 use super::servers::server;
 use crate::client_files::client::Client;
@@ -19,12 +19,12 @@ pub(super) fn add_projects(
 ) {
     let projects = find(root, "projects").filter(|_| program.contains(Client::ClaudeCode));
     for project in projects
-        .map(|projects| entries(&projects.value))
+        .map(|projects| projects.value.entries())
         .unwrap_or_default()
     {
         let disabled = names(&project.value, "disabledMcpServers");
         for entry in find(&project.value, "mcpServers")
-            .map(|section| entries(&section.value))
+            .map(|section| section.value.entries())
             .unwrap_or_default()
         {
             let mut entry = in_folder(&server(program, entry, notes), &project.key);

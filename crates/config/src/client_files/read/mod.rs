@@ -67,9 +67,7 @@ impl ClientFile {
         let mut notes = Vec::new();
         let (servers, section) = sections::servers(program, root, &mut notes);
         let mut entries = vec![servers];
-        if program.is_for_servers_alone()
-            && let Value::Map(others) = &root.value
-        {
+        if program.is_for_servers_alone() {
             // Under other keys, the servers are among a client's settings.
             let is_alone = ["mcpServers", "servers"].contains(&section.as_str());
             let is_known = !program.title.is_empty();
@@ -77,7 +75,13 @@ impl ClientFile {
                 key == section || key == "inputs" || (is_known && OF_CLIENTS.contains(&key))
             };
             let is_other = |entry: &&Entry| !is_of_client(&entry.key);
-            entries.extend(others.iter().filter(is_other).filter(|_| is_alone).cloned());
+            entries.extend(
+                root.entries()
+                    .iter()
+                    .filter(is_other)
+                    .filter(|_| is_alone)
+                    .cloned(),
+            );
         }
         let root_node = Node {
             span: root.span,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::document::{Entry, Node, Value};
 
-use super::build::{entries, find, text};
+use super::build::{find, text};
 use super::program::Program;
 use super::sections;
 use crate::client_files::client::Client;
@@ -96,7 +96,7 @@ fn by_content(root: &Node) -> Option<Program> {
         let is_it = |node: &Node| members.iter().any(|member| find(node, member).is_some());
         section(key).is_some_and(|node| match &node.value {
             Value::List(items) => items.iter().any(is_it),
-            _ => entries(node).iter().any(|entry| is_it(&entry.value)),
+            _ => node.entries().iter().any(|entry| is_it(&entry.value)),
         })
     };
     let client = if is_map("context_servers") {
@@ -114,7 +114,7 @@ fn by_content(root: &Node) -> Option<Program> {
     } else if !has_servers && is_map("mcp") && section("listen").is_none() {
         return Some(recognize_mcp(root));
     } else if section("mcp_servers").is_some()
-        && (entries(root).len() == 1
+        && (root.entries().len() == 1
             || has_any(&["model_list", "general_settings", "litellm_settings"]))
     {
         return Some(Program::LITELLM);
@@ -155,7 +155,7 @@ fn recognize_mcp(root: &Node) -> Program {
         is_list || matches!(kind, Some("local" | "remote"))
     };
     let schema = find(root, "$schema").and_then(|schema| text(&schema.value));
-    let has = |node: &Node| entries(node).iter().any(is_opencode);
+    let has = |node: &Node| node.entries().iter().any(is_opencode);
     match nested {
         _ if schema.is_some_and(|schema| schema.contains("opencode.ai")) => {
             Program::for_client(Client::OpenCode)

@@ -4,7 +4,7 @@ use crate::document::{Entry, Node, Value};
 
 use super::Note;
 use super::build::{
-    entries, find, is_comment, normalize_word, rename_entry, servers_entry, switch_off, text,
+    find, is_comment, normalize_word, rename_entry, servers_entry, switch_off, text,
 };
 use super::claude_code;
 use super::program::Program;
@@ -40,7 +40,7 @@ const OF_CLIENTS: [&str; 9] = [
 /// The servers of a file as the entry `mcpServers`, and the top-level key that they are from.
 pub(super) fn servers(program: &Program, root: &Node, notes: &mut Vec<Note>) -> (Entry, String) {
     // These settings restrict callers and servers.
-    for entry in entries(root) {
+    for entry in root.entries() {
         let is_rule = ["mcpProxy", "mcpSettings"].contains(&entry.key.as_str());
         if is_rule && !program.title.is_empty() {
             notes.push(Note {
@@ -132,7 +132,7 @@ pub(super) fn section(program: &Program, root: &Node) -> Option<(String, Entry)>
             return Some((key.to_owned(), section));
         }
     }
-    let all = entries(root);
+    let all = root.entries();
     let mut servers = all
         .iter()
         .filter(|entry| !is_comment(&entry.key))

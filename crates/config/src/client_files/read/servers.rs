@@ -5,8 +5,8 @@ use crate::document::{Entry, Node, Value};
 
 use super::Note;
 use super::build::{
-    Unit, entries, find, is_comment, map_texts, normalize_word, put, replace_value, switch_off,
-    text, time_limit, with_members,
+    Unit, find, is_comment, map_texts, normalize_word, put, replace_value, switch_off, text,
+    time_limit, with_members,
 };
 use super::program::Program;
 use crate::client_files::client::Client;
@@ -227,7 +227,9 @@ impl Reading<'_> {
 
     /// Adds variables or headers. In VS Code, null unsets a variable.
     fn put_pairs(&mut self, key: &str, member: &Entry) {
-        let given = entries(&member.value)
+        let given = member
+            .value
+            .entries()
             .iter()
             .filter(|pair| !pair.value.is_null() && !is_comment(&pair.key))
             .cloned()
@@ -299,7 +301,8 @@ impl Reading<'_> {
             );
         }
         let rest = |tool: &&Entry| {
-            entries(&tool.value)
+            tool.value
+                .entries()
                 .iter()
                 .any(|part| part.key != "enabled")
         };
@@ -378,7 +381,7 @@ impl Reading<'_> {
         let is_other = |member: &&Entry| is_reach(&normalize_word(&member.key)) && has_text(member);
         is_reach(word)
             && text(value) == Some("")
-            && entries(self.server).iter().any(|member| is_other(&member))
+            && self.server.entries().iter().any(|member| is_other(&member))
     }
 
     fn warn_of_shell(&mut self, member: &Entry) {
@@ -408,7 +411,7 @@ fn texts(node: &Node) -> impl Iterator<Item = &str> {
         Value::List(items) => items.as_slice(),
         _ => std::slice::from_ref(node),
     };
-    let values = entries(node).iter().map(|entry| &entry.value);
+    let values = node.entries().iter().map(|entry| &entry.value);
     items.iter().chain(values).filter_map(text)
 }
 
@@ -435,7 +438,7 @@ pub(super) fn is_reachable(entry: &Entry) -> bool {
         "urls",
         "baseurl",
     ];
-    entries(&entry.value).iter().any(|member| {
+    entry.value.entries().iter().any(|member| {
         reach.contains(&normalize_word(&member.key).as_str())
             || member.key == "transport" && is_reachable(member)
     })
