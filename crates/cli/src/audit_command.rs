@@ -84,7 +84,7 @@ fn query(args: &AuditQueryArgs, records: &[LedgerFiles]) -> Result {
         task,
         ..filter(&args.filter)?
     };
-    let lines = read(records, &filter, usize::from(args.limit)).map_err(Failure::other)?;
+    let lines = read(records, &filter, usize::from(args.limit))?;
     if args.filter.json {
         lines.iter().for_each(|line| out::json(line.as_text()));
         return Ok(());
@@ -143,7 +143,7 @@ fn row(line: &Json) -> [String; 6] {
 }
 
 fn used(args: &AuditFilterArgs, records: &[LedgerFiles]) -> Result {
-    let used = usage(records, &filter(args)?).map_err(Failure::other)?;
+    let used = usage(records, &filter(args)?)?;
     if args.json {
         let rows = used
             .iter()

@@ -105,6 +105,27 @@ pub enum Unusable {
     Other(String),
 }
 
+/// Errors of which each is a [`Failure::other`].
+macro_rules! other {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::other(error)
+            }
+        })*
+    };
+}
+
+other!(
+    String,
+    std::io::Error,
+    Broken,
+    ParseError,
+    KeyError,
+    CommonError,
+    serde_json::Error
+);
+
 impl From<ConfigErrors> for Failure {
     fn from(errors: ConfigErrors) -> Self {
         Self::usage(errors.render(out::has_colours(&std::io::stderr())))

@@ -135,7 +135,7 @@ pub async fn judge_one(target: &Transport, args: &CheckArgs) -> Result {
             report: &report,
             sign_in: sign_in.as_ref().map(SignIn::to_json),
         };
-        let text = serde_json::to_string_pretty(&shown).map_err(Failure::other)?;
+        let text = serde_json::to_string_pretty(&shown)?;
         out::json(&text);
     } else {
         print(&report);

@@ -34,7 +34,7 @@ pub async fn suggest(gateway: &Gateway, args: &LeanSuggestArgs, common: &CommonA
 
 fn print(args: &LeanSuggestArgs, common: &CommonArgs, tools: &List) -> Result {
     let records = records(&configuration::load(common, false)?.config)?;
-    let calls = calls(&records).map_err(Failure::other)?;
+    let calls = calls(&records)?;
     let found = suggestion(&args.endpoint, tools, &calls);
     if args.json {
         out::pretty(&found);

@@ -250,7 +250,7 @@ fn export(config: &Config, telemetry: &Telemetry) -> Result<Option<Arc<LogExport
         let help = "`audit.otlp` needs a collector: set `telemetry.endpoint` or `OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`";
         return Err(Failure::usage(help));
     };
-    let export = LogExport::start(&target, telemetry, NAMESPACE).map_err(Failure::other)?;
+    let export = LogExport::start(&target, telemetry, NAMESPACE)?;
     info!(endpoint = target.display(), "exporting the audit log");
     Ok(Some(Arc::new(export)))
 }

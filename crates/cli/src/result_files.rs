@@ -72,8 +72,8 @@ impl DiskResults {
         {
             warn!(%error, folder = %root.display(), "results of earlier runs not removed");
         }
-        let run = ProcessRun::current().map_err(Failure::other)?.to_string();
-        let seal = Seal::new(&Keys::default(), PURPOSE).map_err(Failure::other)?;
+        let run = ProcessRun::current()?.to_string();
+        let seal = Seal::new(&Keys::default(), PURPOSE)?;
         Ok(Some(Arc::new(Self(Arc::new(Shared {
             root,
             run,

@@ -58,7 +58,7 @@ impl Assembly {
         replicas: Option<&Replicas>,
         record: Arc<dyn Record>,
     ) -> Result<Self, Failure> {
-        let handles = HandleSeal::new(&keys(config)).map_err(Failure::other)?;
+        let handles = HandleSeal::new(&keys(config))?;
         let memory = MessageMemory::new(budgets(config).server_messages);
         let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists, users.clone());
         let change = servers.prepare(config, None);
@@ -93,7 +93,7 @@ impl Assembly {
             keys: keys(config),
             identity: implementation(),
         };
-        let gateway = Arc::new(Gateway::new(settings).map_err(Failure::other)?);
+        let gateway = Arc::new(Gateway::new(settings)?);
         if let Some(metrics) = telemetry.metrics() {
             let gateway = Arc::downgrade(&gateway);
             metrics.read_states(move || {

@@ -21,7 +21,7 @@ pub(crate) async fn mock(args: &MockArgs) -> Result {
     let mock = Mock::read(args)?;
     match &args.listen {
         Some(address) => {
-            let socket = listening::bind(address, "--listen").map_err(Failure::other)?;
+            let socket = listening::bind(address, "--listen")?;
             Box::pin(http(&mock, socket)).await
         }
         None => Box::pin(stdio(&mock)).await,
@@ -29,7 +29,7 @@ pub(crate) async fn mock(args: &MockArgs) -> Result {
 }
 
 async fn http(mock: &Mock<'_>, socket: ListeningSocket) -> Result {
-    let address = socket.address().map_err(Failure::other)?;
+    let address = socket.address()?;
     let serve = async |bridge| {
         match address.ip() {
             Some(address) => say!("mock at http://{address}{DEFAULT_PATH}"),

@@ -323,7 +323,7 @@ impl ClientListener {
             None => {
                 // Open nothing that must not be served.
                 check_clients(config, &config.listen).map_err(Failure::usage)?;
-                listening::bind(&config.listen, "--listen").map_err(Failure::other)?
+                listening::bind(&config.listen, "--listen")?
             }
         };
         let cannot = |error| Failure::other(format!("cannot read the listening address: {error}"));
@@ -405,9 +405,7 @@ impl Services {
 
     fn frontend_settings(&self, config: &Config) -> Result<FrontendSettings> {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
-        settings
-            .hooks
-            .replace(hooks::build(config).map_err(Failure::other)?);
+        settings.hooks.replace(hooks::build(config)?);
         let common = self
             .replicas
             .as_ref()

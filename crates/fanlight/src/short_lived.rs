@@ -191,13 +191,8 @@ pub(crate) async fn with_endpoint<T>(
     command: impl AsyncFnOnce(String, String) -> Result<T>,
 ) -> Result<T> {
     let end = CancellationToken::new();
-    let listener = TcpListener::bind(("127.0.0.1", 0))
-        .await
-        .map_err(Failure::other)?;
-    let url = format!(
-        "http://{}{path}",
-        listener.local_addr().map_err(Failure::other)?
-    );
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let url = format!("http://{}{path}", listener.local_addr()?);
     let (key, authenticate) = auth::for_one_client()?;
     let settings = Arc::new(FrontendSettings {
         authenticate,
@@ -207,7 +202,7 @@ pub(crate) async fn with_endpoint<T>(
     let front = tokio::spawn(serve_http(listener, gateway, settings, end.clone()));
     let outcome = command(url, key).await;
     end.cancel();
-    let served = front.await.map_err(Failure::other)?;
-    served.map_err(Failure::other)?;
+    let served = front.await?;
+    served?;
     outcome
 }

@@ -13,6 +13,7 @@ use fanlight_protocol::json::Kind;
 use fanlight_protocol::member_name::FoldedNames;
 use itertools::Itertools as _;
 
+use crate::attributes::text;
 use crate::expression::{Arguments, Reads};
 use crate::typed::{BOOL, DECIMAL, LIST_OF, LONG, TEXT};
 
@@ -118,17 +119,16 @@ impl LookedAt {
         };
         *left = left.checked_sub(1).ok_or_else(too_many)?;
         let nesting = nesting.checked_sub(1).ok_or_else(too_many)?;
-        let plain = |name: &str| RestrictedExpression::new_string(name.to_owned());
         Ok(match value.kind() {
             Kind::Null => None,
-            Kind::Bool => Some((RestrictedExpression::new_bool(value.is_true()), plain(BOOL))),
+            Kind::Bool => Some((RestrictedExpression::new_bool(value.is_true()), text(BOOL))),
             Kind::Number => {
                 let (number, name) = number(value.as_text())?;
-                Some((number, plain(&name)))
+                Some((number, text(&name)))
             }
             Kind::String => {
-                let text = value.as_str().unwrap_or_default().into_owned();
-                Some((RestrictedExpression::new_string(text), plain(TEXT)))
+                let content = value.as_str().unwrap_or_default();
+                Some((text(&content), text(TEXT)))
             }
             Kind::Array => {
                 let (mut all, mut names) = (Vec::new(), BTreeSet::new());
@@ -139,7 +139,7 @@ impl LookedAt {
                 }
                 let names = names.into_iter().join(" or ");
                 let name = format!("{LIST_OF}{names}");
-                Some((RestrictedExpression::new_set(all), plain(&name)))
+                Some((RestrictedExpression::new_set(all), text(&name)))
             }
             Kind::Object => Some(self.object(value, None, left, nesting)?),
         })

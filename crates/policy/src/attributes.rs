@@ -19,6 +19,11 @@ const LONGEST_INFO: usize = 256;
 /// The subject and the id of all clients without authentication.
 const ANONYMOUS: &str = "anonymous";
 
+/// A text as a value.
+pub(crate) fn text(text: &str) -> RestrictedExpression {
+    RestrictedExpression::new_string(text.to_owned())
+}
+
 /// The identifier of an entity of this type.
 pub(crate) fn uid(entity_type: &str, id: &str) -> Option<EntityUid> {
     let name: EntityTypeName = entity_type.parse().ok()?;
@@ -119,7 +124,6 @@ impl Differences {
     /// The client of a request as the policies see it. `None` if it cannot be expressed in Cedar,
     /// which does not happen.
     pub(crate) fn seen(&self, identity: &Identity) -> Option<SeenClient> {
-        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         let texts =
             |all: &mut dyn Iterator<Item = &str>| RestrictedExpression::new_set(all.map(text));
         let (issuer, subject) = names(identity);
@@ -158,7 +162,6 @@ impl Differences {
 
     /// The context of a request as the policies see it.
     pub(crate) fn context(&self, request: &CallContext) -> SeenContext {
-        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         let mut context = vec![("era".to_owned(), text(request.era.as_str()))];
         for (name, member) in INFO {
             let value = info(request, member).filter(|_| self.reads(name));

@@ -29,7 +29,7 @@ use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
 
 use crate::arguments::{LookedAt, ReadArguments};
-use crate::attributes::{Differences, SeenClient, SeenContext, reads_requests, uid};
+use crate::attributes::{Differences, SeenClient, SeenContext, reads_requests, text, uid};
 use crate::expression::{ARGUMENTS, Arguments, Reads};
 use crate::rule::{Rule, rules};
 use crate::shorthand::Allowance;
@@ -551,7 +551,7 @@ impl Default for KnownClient {
 
 impl KnownClient {
     fn new(shared: &Shared, client: SeenClient, endpoint: &str) -> Self {
-        let path = RestrictedExpression::new_string(endpoint.to_owned());
+        let path = text(endpoint);
         let endpoint = uid("Endpoint", endpoint).and_then(|uid| {
             Entity::new(
                 uid,
@@ -847,7 +847,6 @@ impl ClientRights {
         arguments: Option<ReadArguments>,
     ) -> Option<(Request, Entities)> {
         let client = self.known.client.as_ref()?;
-        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         let endpoint = self.known.endpoint.clone()?;
         let tags = self
             .shared

@@ -327,14 +327,7 @@ fn rule(place: Place<'_>, id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy
     let reads = Reads::collect(body);
     let ask = ask(&policy)?;
     let item = item(body);
-    let to_check = {
-        let clause = |clause: &Clause| match clause {
-            Clause::When(expression) => Clause::When(without_arguments(expression)),
-            Clause::Unless(expression) => Clause::Unless(without_arguments(expression)),
-        };
-        let clauses = body.clauses().iter().map(clause).collect();
-        fixed(changed(body, body.resource.clone(), clauses)?)?
-    };
+    let to_check = with_clauses(body, |expression| Ok(without_arguments(expression)))?;
     let widened = widened(body);
     let reads_forms = widened.is_some();
     let wide = widened
@@ -358,20 +351,13 @@ fn rule(place: Place<'_>, id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy
         body.resource.clone(),
         Reads::no_arguments,
     )?;
-    let of_server = match &item {
-        None => stand_in(
-            reads.server_alone(),
-            body.resource.clone(),
-            Reads::server_alone,
-        )?,
-        Some(_) => stand_in(false, ResourceConstraint::Any, Reads::server_alone)?,
+    let resource = match item {
+        None => body.resource.clone(),
+        Some(_) => ResourceConstraint::Any,
     };
     let permits_all = item.is_none() && reads.server_alone();
+    let of_server = stand_in(permits_all, resource.clone(), Reads::server_alone)?;
     let of_whole_server = if policy.effect() == Effect::Forbid || ask.is_some() {
-        let resource = match item {
-            None => body.resource.clone(),
-            Some(_) => ResourceConstraint::Any,
-        };
         let clauses = clauses_that(body, Reads::server_alone);
         Some(fixed(changed(body, resource, clauses)?)?)
     } else {
@@ -380,15 +366,7 @@ fn rule(place: Place<'_>, id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy
     let whole = if reads.no_arguments() {
         decided.clone()
     } else {
-        let clause = |clause: &Clause| {
-            Ok(match clause {
-                Clause::When(expression) => Clause::When(typed(expression)?),
-                Clause::Unless(expression) => Clause::Unless(typed(expression)?),
-            })
-        };
-        let clauses = body.clauses().iter().map(clause);
-        let clauses = clauses.collect::<Result<_, String>>()?;
-        fixed(changed(body, body.resource.clone(), clauses)?)?
+        with_clauses(body, typed)?
     };
     Ok((
         Rule {
@@ -449,6 +427,22 @@ fn changed(
     let bare = Template::new(id, effect, principal, action, resource).with_annotations(annotations);
     bare.try_with_clauses(clauses)
         .map_err(|error| error.to_string())
+}
+
+/// The policy with other expressions in its clauses.
+fn with_clauses(
+    policy: &Template,
+    change: impl Fn(&Arc<pst::Expr>) -> Result<Arc<pst::Expr>, String>,
+) -> Result<Policy, String> {
+    let clause = |clause: &Clause| {
+        Ok(match clause {
+            Clause::When(expression) => Clause::When(change(expression)?),
+            Clause::Unless(expression) => Clause::Unless(change(expression)?),
+        })
+    };
+    let clauses = policy.clauses().iter().map(clause);
+    let clauses = clauses.collect::<Result<_, String>>()?;
+    changed(policy, policy.resource.clone(), clauses).and_then(fixed)
 }
 
 /// The policy of a template without slots.

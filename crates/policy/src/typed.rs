@@ -118,29 +118,20 @@ fn compared(op: BinaryOp, left: &Arc<Expr>, right: &Arc<Expr>) -> Result<Arc<Exp
         return Ok(binary(op, typed(left)?, typed(right)?));
     }
     // Each branch may have another type.
-    if let Expr::IfThenElse {
-        cond,
-        then_expr,
-        else_expr,
-    } = &**left
-    {
-        let (met, not_met) = (
-            compared(op, then_expr, right)?,
-            compared(op, else_expr, right)?,
-        );
-        return Ok(Arc::new(condition(typed(cond)?, met, not_met)));
-    }
-    if let Expr::IfThenElse {
-        cond,
-        then_expr,
-        else_expr,
-    } = &**right
-    {
-        let (met, not_met) = (
-            compared(op, left, then_expr)?,
-            compared(op, left, else_expr)?,
-        );
-        return Ok(Arc::new(condition(typed(cond)?, met, not_met)));
+    for (side, is_left) in [(left, true), (right, false)] {
+        if let Expr::IfThenElse {
+            cond,
+            then_expr,
+            else_expr,
+        } = &**side
+        {
+            let branch = |branch| match is_left {
+                true => compared(op, branch, right),
+                false => compared(op, left, branch),
+            };
+            let (met, not_met) = (branch(then_expr)?, branch(else_expr)?);
+            return Ok(Arc::new(condition(typed(cond)?, met, not_met)));
+        }
     }
     let whole = binary(op, typed(left)?, typed(right)?);
     match fits(op, left, right) {

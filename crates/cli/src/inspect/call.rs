@@ -108,7 +108,7 @@ pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result {
     } else {
         admin.post_json(&["call"], request).await?
     };
-    let answer = Json::parse(answer, MAX_NESTING).map_err(Failure::other)?;
+    let answer = Json::parse(answer, MAX_NESTING)?;
     let (result, error) = (answer.get("result"), answer.get("error"));
     let is_failed = result
         .as_ref()
@@ -133,7 +133,7 @@ async fn attended(admin: &Admin, request: String) -> Result<Bytes> {
         if event.name.as_ref() == b"answer" {
             return Ok(event.data);
         }
-        let data = Json::parse(event.data, MAX_NESTING).map_err(Failure::other)?;
+        let data = Json::parse(event.data, MAX_NESTING)?;
         match event.name.as_ref() {
             b"call" => call = data.get("call").unwrap_or_default(),
             b"progress" => show_progress(&data),

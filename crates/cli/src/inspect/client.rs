@@ -61,8 +61,7 @@ enum Credentials {
 impl Client {
     /// A client without credentials of the server at `url`.
     pub fn new(url: &str, timeout: Duration) -> Result<Self> {
-        let mut http =
-            Http::new(url, &[], Revision::NEWEST_MODERN, timeout).map_err(Failure::other)?;
+        let mut http = Http::new(url, &[], Revision::NEWEST_MODERN, timeout)?;
         http.revision = Some(Revision::NEWEST_MODERN.to_string());
         Ok(Self {
             http,
@@ -288,7 +287,7 @@ impl Client {
         let message = if media_type(&http) == "text/event-stream" {
             let mut stream = EventStream::new(http, LONGEST);
             loop {
-                let event = stream.next().await.map_err(Failure::other)?;
+                let event = stream.next().await?;
                 let event =
                     event.ok_or_else(|| failure!("the event stream ended without the response"))?;
                 match Message::parse(event.data, MAX_NESTING) {
@@ -298,7 +297,7 @@ impl Client {
                 }
             }
         } else {
-            let body = read(http).await.map_err(Failure::other)?;
+            let body = read(http).await?;
             Message::parse(body, MAX_NESTING)
         };
         match message {

@@ -73,7 +73,7 @@ pub(crate) async fn fetch_list(
     let mut query = vec![("kind", kind.member().to_owned())];
     query.extend(endpoint.map(|path| ("endpoint", path.to_owned())));
     let answer = admin.get(&["catalogue"], &query).await?;
-    let answer = Json::parse(answer, MAX_NESTING).map_err(Failure::other)?;
+    let answer = Json::parse(answer, MAX_NESTING)?;
     Ok(List::read(&answer.get(kind.member()).unwrap_or_default()))
 }
 

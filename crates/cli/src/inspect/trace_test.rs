@@ -61,7 +61,7 @@ pub async fn trace_test_at(
 
 /// Prints the hops of a call and its trace, which is OTLP-JSON.
 fn show_hops(ids: &Ids, answer: &Response, trace: &str, json: bool) -> Result {
-    let recorded = spans::read(trace.as_bytes()).map_err(Failure::other)?;
+    let recorded = spans::read(trace.as_bytes())?;
     let sent = Sent {
         trace: &ids.trace,
         meta: &ids.meta,
@@ -142,8 +142,7 @@ pub(super) async fn find(
             None => only_reads(&entry) && needs_nothing(&schema),
         };
         if fits {
-            let mirrored =
-                param_header::annotations(&schema, MAX_MIRRORED).map_err(Failure::other)?;
+            let mirrored = param_header::annotations(&schema, MAX_MIRRORED)?;
             return Ok((name, mirrored, schema));
         }
         if only_reads(&entry) {

@@ -173,8 +173,7 @@ impl ServerByUrl {
     /// Whether a token may be sent to the server: nobody may be able to read it in transit
     /// (2026-07-28 basic/authorization, Communication Security).
     fn permitted(&self) -> Result {
-        let requests =
-            Requests::new(&Trust::in_server(self.url.clone())).map_err(Failure::other)?;
+        let requests = Requests::new(&Trust::in_server(self.url.clone()))?;
         requests
             .permits(&self.url)
             .map_err(|error| failure!("users cannot sign in to this server: {error}"))
@@ -190,8 +189,8 @@ pub(super) async fn grants() -> Result<Option<Grants>> {
         user_state: folder(),
         ..Config::default()
     });
-    let grants = users.open().map_err(Failure::other)?.grants.clone();
-    for granted in grants.list_grants(&user()).await.map_err(Failure::other)? {
+    let grants = users.open()?.grants.clone();
+    for granted in grants.list_grants(&user()).await? {
         add(&users, &server(granted.owner.server()))?;
     }
     Ok(Some(grants).filter(|grants| !grants.servers().is_empty()))

@@ -42,7 +42,7 @@ impl CallbackListener {
         let address = Url::parse(&format!("http://{address}{PATH}"));
         Ok(Self {
             listener,
-            address: address.map_err(Failure::other)?,
+            address: address?,
         })
     }
 

@@ -160,9 +160,7 @@ async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize> {
     let names: Vec<String> = match server {
         Some(name) => vec![find_connection(grants, name).await?.server],
         None => {
-            let all = connections_of(grants, &user())
-                .await
-                .map_err(Failure::other)?;
+            let all = connections_of(grants, &user()).await?;
             all.into_iter()
                 .filter(UserConnection::is_kept)
                 .map(|one| one.server)
@@ -176,10 +174,7 @@ async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize> {
 }
 
 async fn sign_out(grants: &Grants, server: &str) -> Result {
-    grants
-        .sign_out(&Owner::new(&user(), server))
-        .await
-        .map_err(Failure::other)?;
+    grants.sign_out(&Owner::new(&user(), server)).await?;
     say!("signed out of {server}");
     Ok(())
 }
@@ -277,7 +272,7 @@ async fn purge_all(all: &[Users], server: Option<&str>, must_name: bool) -> Resu
 /// Removes stored data about one server or authorization server from one place. Returns the number
 /// of removed records.
 async fn purge_server(users: &Users, server: &str) -> Result<usize> {
-    let opened = users.open().map_err(Failure::other)?;
+    let opened = users.open()?;
     let removed = purge_of(&opened.grants, server).await;
     opened.grants.stop().await;
     removed.map_err(Failure::other)
@@ -288,12 +283,9 @@ async fn purge_users(users: &Users, must_name: bool) -> Result<usize> {
     let (grants, reason) = match users.open() {
         Ok(Opened { grants, .. }) => (grants.clone(), String::new()),
         Err(reason) if must_name => return Err(Failure::other(reason)),
-        Err(reason) => (
-            users.without_key().map_err(Failure::other)?,
-            format!(": {reason}"),
-        ),
+        Err(reason) => (users.without_key()?, format!(": {reason}")),
     };
-    let Purged { records, unnamed } = purge(&grants, must_name).await.map_err(Failure::other)?;
+    let Purged { records, unnamed } = purge(&grants, must_name).await?;
     grants.stop().await;
     if unnamed > 0 {
         let removed = counted(unnamed, "record");
@@ -312,14 +304,14 @@ async fn export(all: &[Users]) -> Result {
     };
     let mut shown: Vec<Value> = Vec::new();
     for users in all {
-        let store = users.open().map_err(Failure::other)?.grants.store();
-        let of_users = all_connections(store).await.map_err(Failure::other)?;
+        let store = users.open()?.grants.store();
+        let of_users = all_connections(store).await?;
         shown.extend(
             of_users
                 .iter()
                 .map(|(owner, one)| json!({ "user": who(owner), "connection": one })),
         );
-        let of_servers = store.export::<KeptServer>().await.map_err(Failure::other)?;
+        let of_servers = store.export::<KeptServer>().await?;
         let of_server = |one: &Exported<KeptServer>| json!({ "server": one.owner.server(), "listsReadMs": one.record.read() });
         shown.extend(of_servers.iter().map(of_server));
     }
@@ -388,7 +380,7 @@ async fn open_store(config: &Config, changes: bool) -> Result<Option<Kept>> {
         let unusable = |reason: String| failure!("server {:?}: {reason}", server.name);
         users.add(server, auth).map_err(unusable)?;
     }
-    let opened = users.open().map_err(Failure::other)?;
+    let opened = users.open()?;
     let _connection = replicas.map(|(_, connection)| connection);
     Ok(Some(Kept {
         grants: opened.grants.clone(),
@@ -425,16 +417,13 @@ async fn find_connection(grants: &Grants, name: &str) -> Result<UserConnection> 
 
 async fn connection(grants: &Grants, server: &str) -> Result<Option<UserConnection>> {
     Ok(connections_of(grants, &user())
-        .await
-        .map_err(Failure::other)?
+        .await?
         .into_iter()
         .find(|one| one.server == server))
 }
 
 async fn not_connected(grants: &Grants) -> Result<Vec<UserConnection>> {
-    let all = connections_of(grants, &user())
-        .await
-        .map_err(Failure::other)?;
+    let all = connections_of(grants, &user()).await?;
     Ok(all
         .into_iter()
         .filter(|connection| !connection.is_connected())

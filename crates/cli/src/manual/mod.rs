@@ -43,9 +43,7 @@ fn visible_commands(all: &Command) -> Command {
 pub fn pages(folder: Option<&Path>) -> Result {
     let Some(folder) = folder else {
         let mut text = Vec::new();
-        clap_mangen::Man::new(Cli::command())
-            .render(&mut text)
-            .map_err(Failure::other)?;
+        clap_mangen::Man::new(Cli::command()).render(&mut text)?;
         print(&text);
         return Ok(());
     };

@@ -85,7 +85,7 @@ impl<'a> Mock<'a> {
     ///
     /// If the path of the program cannot be found.
     pub fn bridge(&self, era: Era) -> Result<Config> {
-        let program = std::env::current_exe().map_err(Failure::other)?;
+        let program = std::env::current_exe()?;
         let (recorded, name) = match era {
             Era::Legacy => (EraChoice::Modern, "modern"),
             Era::Modern => (EraChoice::Legacy, "legacy"),
@@ -131,7 +131,7 @@ impl<'a> Mock<'a> {
         &self,
         input: I,
     ) -> Result<(Era, impl AsyncRead + Send + Unpin + use<I>)> {
-        let (line, input) = stdio::first_line(input).await.map_err(Failure::other)?;
+        let (line, input) = stdio::first_line(input).await?;
         let first = connection::messages(line).into_iter().flatten().next();
         let era = first.map(|message| era_of(&message, None));
         Ok((self.served_era().or(era).unwrap_or(Era::Legacy), input))

@@ -95,13 +95,13 @@ pub(super) struct Stage {
 impl Stage {
     /// Starts servers, and the gateway.
     pub(super) fn set(run: Run, args: &WitnessArgs) -> Result<Self> {
-        let folder = tempfile::tempdir().map_err(Failure::other)?;
+        let folder = tempfile::tempdir()?;
         let (mut serving, shutdown) = (JoinSet::new(), CancellationToken::new());
         let servers: Vec<_> = (0..run.servers)
             .map(|index| Arc::new(PerfectServer::new(index == 1)))
             .collect();
         let mut words = args.command.clone();
-        let port = free_port().map_err(Failure::other)?;
+        let port = free_port()?;
         let mut replace = |placeholder: &str, with: &str| {
             let words = words.iter_mut();
             words.for_each(|word| *word = word.replace(placeholder, with));
@@ -119,7 +119,7 @@ impl Stage {
                 Transport::Stdio => {
                     let name = format!("server{suffix}");
                     let path = folder.path().join(name);
-                    write_script(&path, run.era, server.is_second).map_err(Failure::other)?;
+                    write_script(&path, run.era, server.is_second)?;
                     let path = path.display().to_string();
                     replace(&format!("{{command{suffix}}}"), &path);
                     json!({ "command": path, "args": [] })
@@ -131,8 +131,7 @@ impl Stage {
         std::fs::write(
             &config,
             json!({ "mcpServers": Value::Object(entries) }).to_string(),
-        )
-        .map_err(Failure::other)?;
+        )?;
         replace("{config}", &config.display().to_string());
         replace("{port}", &port.to_string());
         let (urls, mut process) = match (&args.url, words.split_first()) {
@@ -277,7 +276,7 @@ fn serve(
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.unwrap_or(0)));
     let bound = ListeningSocket::bind(&ListenAddress::Ip(address));
     let socket = bound.map_err(|error| failure!("{address}: {error}"))?;
-    let address = socket.address().map_err(Failure::other)?.ip();
+    let address = socket.address()?.ip();
     let address = address.ok_or_else(|| failure!("the server has no port"))?;
     let only = port.is_none().then_some(run.era);
     let served = mock::serve_author(server.clone(), only, socket, shutdown);
