@@ -186,8 +186,7 @@ impl UserAccess {
     /// If the credentials cannot be sent.
     pub fn ready(&self, message: Message<'_>) -> Option<Result<HeaderMap, NoAccess>> {
         let held = self.held_credentials()?;
-        let nonce = self.0.state.lock().nonce.clone();
-        Some(held.headers(message, nonce.as_deref()))
+        Some(self.headers(&held, message))
     }
 
     /// The user's token or key itself, for uses other than a header.
@@ -515,7 +514,7 @@ impl UserAccess {
     async fn stored_token(
         &self,
         held: Option<&Arc<Held>>,
-        kind: &str,
+        kind: &'static str,
     ) -> Result<Option<SubjectToken>, OAuthError> {
         if held.is_none() {
             return Ok(None);
@@ -534,8 +533,8 @@ impl UserAccess {
             };
             Some(SubjectToken {
                 token,
-                provider,
-                registration,
+                kind,
+                origin: Some((provider, registration)),
             })
         }))
     }

@@ -13,7 +13,7 @@ use crate::server::Method;
 use crate::store::{Exported, Owner, Store, StoreError, seconds};
 
 /// One user's connection to a server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserConnection {
     /// The name of the server.
@@ -88,14 +88,12 @@ impl UserConnection {
     /// The connection of a user who has signed in.
     pub fn from_grant(server: &str, grant: &Grant) -> Self {
         Self {
-            server: server.to_owned(),
-            wants_key: false,
             since: Some(seconds(grant.since)),
             issuer: Some(grant.provider.issuer.clone()),
             scopes: grant.scopes().map(ToString::to_string),
             expires: grant.tokens.expires_at.map(seconds),
             is_renewed: grant.tokens.refresh_token.is_some(),
-            is_outdated: false,
+            ..Self::none(server)
         }
     }
 
@@ -109,16 +107,9 @@ impl UserConnection {
     }
 
     fn none(server: &str) -> Self {
-        let (is_renewed, is_outdated) = (false, false);
         Self {
             server: server.to_owned(),
-            wants_key: false,
-            since: None,
-            issuer: None,
-            scopes: None,
-            expires: None,
-            is_renewed,
-            is_outdated,
+            ..Self::default()
         }
     }
 }

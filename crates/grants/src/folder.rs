@@ -81,18 +81,13 @@ impl Folder {
         }
         let mut key = vec![0; KEY_BYTES];
         rand::fill(&mut key).map_err(|_| "the system has no random numbers".to_owned())?;
-        let made =
-            unfinished(path, &key).and_then(|file| Ok(file.persist_noclobber(path.join(KEY))?));
-        match made {
-            Ok(_) => Ok(key),
-            // Another process was first.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                read(&path.join(KEY), KEY_BYTES)?
-                    .filter(is_key)
-                    .ok_or_else(|| "another process has just replaced it".to_owned())
-            }
-            Err(error) => Err(error.to_string()),
+        if write_new(path, KEY, &key).map_err(|error| error.to_string())? {
+            return Ok(key);
         }
+        // Another process was first.
+        read(&path.join(KEY), KEY_BYTES)?
+            .filter(is_key)
+            .ok_or_else(|| "another process has just replaced it".to_owned())
     }
 
     /// Reads a file of at most `longest` bytes that only this user can access; `None` if it does
@@ -131,11 +126,15 @@ impl Folder {
     ///
     /// If it cannot be written.
     pub(crate) fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
-        match unfinished(&self.path, bytes)?.persist_noclobber(self.path.join(name)) {
-            Ok(_) => Ok(true),
-            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(error.error),
-        }
+        write_new(&self.path, name, bytes)
+    }
+}
+
+fn write_new(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<bool> {
+    match unfinished(folder, bytes)?.persist_noclobber(folder.join(name)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error.error),
     }
 }
 

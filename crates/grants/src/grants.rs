@@ -247,10 +247,7 @@ impl Grants {
             issuer,
             looked,
         });
-        let machine = MachineAccess::new_for_user(
-            settings.as_ref().clone(),
-            Arc::<UserSubject>::clone(&user),
-        );
+        let machine = MachineAccess::of_user(settings.as_ref().clone(), Some(user.clone()));
         let access = ExchangedAccess { machine, user };
         tables.exchanged.insert(owner, access.clone());
         Some(access)

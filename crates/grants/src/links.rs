@@ -42,7 +42,7 @@ pub(crate) struct Link {
 struct Text {
     principal: String,
     server: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     wanted: Option<Wanted>,
     expires: u64,
 }

@@ -103,8 +103,7 @@ impl Peers {
     ) -> Result<ClientRegistration, SignInError> {
         let place = Owner::nobody(&format!("{} {redirect_uri}", provider.issuer));
         if let Some(store) = store {
-            let known = store.get::<RegisteredClient>(&place).await;
-            let known = known?;
+            let known = store.get::<RegisteredClient>(&place).await?;
             if let Some(RegisteredClient(client)) =
                 known.filter(|known| known.0.is_valid_at(provider))
             {
@@ -127,8 +126,7 @@ impl Peers {
         let client = self.registered.get_or_ask(&key, fresh, ask).await;
         let client = client.map_err(|error| SignInError::from(&error))?;
         if let Some(store) = store {
-            let kept = store.put(&place, &RegisteredClient(client.clone())).await;
-            kept?;
+            store.put(&place, &RegisteredClient(client.clone())).await?;
         }
         Ok(client)
     }

@@ -97,9 +97,8 @@ pub(crate) struct RegisteredClient(pub(crate) ClientRegistration);
 const REGISTRATION_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// When a record about an authorization server that is made now becomes useless.
-#[expect(clippy::unnecessary_wraps, reason = "as `Record::useless_after`")]
-pub(crate) fn registration_end() -> Option<u64> {
-    Some(seconds(SystemTime::now() + REGISTRATION_TIME))
+pub(crate) fn registration_end() -> u64 {
+    seconds(SystemTime::now() + REGISTRATION_TIME)
 }
 
 impl Record for RegisteredClient {
@@ -110,7 +109,7 @@ impl Record for RegisteredClient {
     }
 
     fn useless_after(&self) -> Option<u64> {
-        registration_end()
+        Some(registration_end())
     }
 }
 

@@ -228,10 +228,10 @@ impl SignInMethod {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Wanted {
     /// The URL of the server's metadata, if it named one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_metadata: Option<Url>,
     /// The scopes to ask for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Scopes>,
     /// Whether the server requires DPoP proofs of possession.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

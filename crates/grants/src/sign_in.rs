@@ -475,8 +475,7 @@ impl Begun {
             Ok(tokens) => tokens,
             Err(error) => {
                 if let Some(client) = &client {
-                    let forgotten = forget_client(grants.store(), client, &error).await;
-                    if forgotten? {
+                    if forget_client(grants.store(), client, &error).await? {
                         grants.peers().forget_clients_at(&client.issuer);
                     }
                 }

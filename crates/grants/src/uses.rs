@@ -32,7 +32,7 @@ impl Record for FirstServer {
     }
 
     fn useless_after(&self) -> Option<u64> {
-        crate::record::registration_end()
+        Some(crate::record::registration_end())
     }
 }
 
@@ -101,8 +101,7 @@ pub(crate) async fn check(
         return Err(of_other);
     }
     for name in names(provider) {
-        let first = grants.store().get::<FirstServer>(&place(&name)).await;
-        let first = first?;
+        let first = grants.store().get::<FirstServer>(&place(&name)).await?;
         let is_other = |first: &FirstServer| {
             let mut servers = others.iter().filter(|other| !other.is_identity_provider());
             servers.any(|other| other.origin() == first.origin)
@@ -130,8 +129,7 @@ pub(crate) async fn note(
         origin: server.origin(),
     };
     for name in names(provider) {
-        let kept = store.put(&place(&name), &first).await;
-        kept?;
+        store.put(&place(&name), &first).await?;
     }
     Ok(())
 }

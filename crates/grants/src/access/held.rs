@@ -112,7 +112,7 @@ impl Held {
         match &self.shown {
             Shown::Alike(headers) => Ok(headers.clone()),
             Shown::Proven(tokens, key) => tokens
-                .headers(message.to_proven(nonce), Some(key))
+                .headers(message, nonce, Some(key))
                 .map_err(|error| NoAccess::Unavailable(error.to_string())),
         }
     }

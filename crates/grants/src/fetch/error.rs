@@ -91,25 +91,10 @@ impl FetchError {
         Self::Forbidden { url, reason }
     }
 
-    pub(crate) fn no_answer(url: &Url, reason: String) -> Self {
-        let url = display_url(url);
-        Self::NoAnswer { url, reason }
-    }
-
-    pub(crate) fn timeout(url: &Url, within: Duration) -> Self {
-        let url = display_url(url);
-        Self::Timeout { url, within }
-    }
-
     /// The error about an answer with another status than success.
     pub fn status(url: &Url, status: StatusCode) -> Self {
         let url = display_url(url);
         Self::Status { url, status }
-    }
-
-    pub(crate) fn too_long(url: &Url, most: usize) -> Self {
-        let url = display_url(url);
-        Self::TooLong { url, most }
     }
 
     /// The error about a malformed answer.

@@ -196,12 +196,18 @@ impl Requests {
             Ok(Answer {
                 status: response.status(),
                 headers: std::mem::take(response.headers_mut()),
-                body: body.ok_or_else(|| FetchError::too_long(url, LONGEST))?,
+                body: body.ok_or_else(|| FetchError::TooLong {
+                    url: display_url(url),
+                    most: LONGEST,
+                })?,
             })
         };
         match tokio::time::timeout(self.within, exchange).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(FetchError::timeout(url, self.within)),
+            Err(_) => Err(FetchError::Timeout {
+                url: display_url(url),
+                within: self.within,
+            }),
         }
     }
 
@@ -326,7 +332,10 @@ fn no_answer(url: &Url, error: &reqwest::Error) -> FetchError {
         }
         cause = one.source();
     }
-    FetchError::no_answer(url, causes(error))
+    FetchError::NoAnswer {
+        url: display_url(url),
+        reason: causes(error),
+    }
 }
 
 /// The causes of an error, without its own text, which contains the URL.

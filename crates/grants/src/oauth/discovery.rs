@@ -20,7 +20,6 @@ pub struct ProtectedResource {
     #[serde(default)]
     pub authorization_servers: Vec<String>,
     /// The scopes that the server's users need.
-    #[serde(default)]
     pub scopes_supported: Option<Vec<String>>,
     /// Whether the server accepts only tokens that are bound to a key (RFC 9728, 2).
     #[serde(default)]

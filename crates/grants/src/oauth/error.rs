@@ -176,7 +176,6 @@ impl OAuthError {
 #[derive(Deserialize)]
 pub(crate) struct Refusal {
     pub(crate) error: String,
-    #[serde(default)]
     error_description: Option<String>,
 }
 

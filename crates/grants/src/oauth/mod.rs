@@ -30,7 +30,7 @@ pub use machine::{
     Refused, Subject, TokenFile,
 };
 pub(crate) use machine::{SubjectToken, SubjectTokens};
-pub use proof::{Message, PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
+pub use proof::{Message, PROOF, PROOF_NONCE, ProofKey};
 pub use provider::{Provider, metadata};
 pub use registration::{
     ClientAuthentication, ClientCredentials, ClientMetadata, ClientRegistration, ConfiguredClient,

@@ -44,27 +44,6 @@ pub struct Message<'a> {
     pub url: &'a Url,
 }
 
-impl<'a> Message<'a> {
-    pub(crate) fn to_proven(self, nonce: Option<&'a str>) -> ProvenRequest<'a> {
-        ProvenRequest {
-            method: self.method,
-            url: self.url,
-            nonce,
-        }
-    }
-}
-
-/// The request that a proof is for.
-#[derive(Clone, Copy, Debug)]
-pub struct ProvenRequest<'a> {
-    /// The HTTP method.
-    pub method: &'a Method,
-    /// The URL.
-    pub url: &'a Url,
-    /// The server's latest nonce.
-    pub nonce: Option<&'a str>,
-}
-
 /// The claims of a proof (RFC 9449, 4.2).
 #[derive(Serialize)]
 struct Claims<'a> {
@@ -107,19 +86,20 @@ impl ProofKey {
     /// If the system has no random numbers.
     pub fn prove(
         &self,
-        request: ProvenRequest<'_>,
+        message: Message<'_>,
+        nonce: Option<&str>,
         token: Option<&Secret>,
     ) -> Result<HeaderValue, OAuthError> {
-        let mut url = request.url.clone();
+        let mut url = message.url.clone();
         url.set_query(None);
         url.set_fragment(None);
         let claims = Claims {
             jti: random::text()?,
-            htm: request.method.as_str(),
+            htm: message.method.as_str(),
             htu: url.as_str(),
             iat: epoch::seconds(),
             ath: token.map(|token| URL_SAFE_NO_PAD.encode(sha256([token.expose()]))),
-            nonce: request.nonce,
+            nonce,
         };
         let header = Header {
             typ: Some("dpop+jwt".to_owned()),
@@ -163,12 +143,12 @@ mod tests {
     fn proof_is_of_one_request_and_one_token() {
         let key = ProofKey::try_from(String::from(ProofKey::generate().unwrap())).unwrap();
         let url: Url = "https://a.b/mcp?x=1".parse().unwrap();
-        let request = ProvenRequest {
+        let message = Message {
             method: &Method::POST,
             url: &url,
-            nonce: Some("n"),
         };
-        let proof = key.prove(request, Some(&Secret::new("token"))).unwrap();
+        let proof = key.prove(message, Some("n"), Some(&Secret::new("token")));
+        let proof = proof.unwrap();
         let header = jsonwebtoken::decode_header(proof.to_str().unwrap()).unwrap();
         assert_eq!(header.typ.as_deref(), Some("dpop+jwt"));
         let jwk = header.jwk.unwrap();
@@ -195,7 +175,7 @@ mod tests {
             (&claims["ath"], &claims["nonce"]),
             (&expected.into(), &"n".into())
         );
-        let again = key.prove(request, None).unwrap();
+        let again = key.prove(message, Some("n"), None).unwrap();
         assert_ne!(proof, again);
         assert_eq!(format!("{key:?}"), "ProofKey(***)");
     }

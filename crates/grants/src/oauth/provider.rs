@@ -17,22 +17,16 @@ pub struct Provider {
     /// The token endpoint.
     pub token_endpoint: Url,
     /// The endpoint where clients register (RFC 7591).
-    #[serde(default)]
     pub registration_endpoint: Option<Url>,
     /// The endpoint for revoking tokens (RFC 7009).
-    #[serde(default)]
     pub revocation_endpoint: Option<Url>,
     /// The supported scopes.
-    #[serde(default)]
     pub scopes_supported: Option<Vec<String>>,
     /// The supported methods of PKCE.
-    #[serde(default)]
     pub code_challenge_methods_supported: Option<Vec<String>>,
     /// The clients' authentication methods at the token endpoint; if absent, `client_secret_basic`.
-    #[serde(default)]
     pub token_endpoint_auth_methods_supported: Option<Vec<String>>,
     /// The supported kinds of grants; if absent, codes.
-    #[serde(default)]
     grant_types_supported: Option<Vec<String>>,
     /// Whether each answer through the browser names the issuer (RFC 9207).
     #[serde(default)]
@@ -41,10 +35,9 @@ pub struct Provider {
     #[serde(default)]
     pub client_id_metadata_document_supported: bool,
     /// The algorithms for DPoP proofs (RFC 9449).
-    #[serde(default)]
     pub dpop_signing_alg_values_supported: Option<Vec<String>>,
     /// The servers that it is for (RFC 9728, 4). Records of grants do not need them.
-    #[serde(default, skip_serializing)]
+    #[serde(skip_serializing)]
     pub protected_resources: Option<Vec<String>>,
 }
 

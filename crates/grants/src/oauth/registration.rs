@@ -68,12 +68,12 @@ pub enum ClientCredentials {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientMetadata {
     /// The URL of the document; absent for a registration.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
     /// The name shown to users.
     pub client_name: String,
     /// A page about the client.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_uri: Option<String>,
     /// The URLs to which browsers are sent back.
     pub redirect_uris: Vec<String>,
@@ -86,13 +86,13 @@ pub struct ClientMetadata {
     /// `native` or `web`, which determines the accepted redirect URLs.
     pub application_type: String,
     /// The scopes that it may request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     /// The URL of its public keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub jwks_uri: Option<String>,
     /// The algorithm of its assertions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_endpoint_auth_signing_alg: Option<String>,
 }
 
@@ -164,12 +164,9 @@ impl ClientRegistration {
 #[derive(Deserialize)]
 struct Registered {
     client_id: String,
-    #[serde(default)]
     client_secret: Option<String>,
     /// The expiry in seconds since 1970; 0 means never.
-    #[serde(default)]
     client_secret_expires_at: Option<u64>,
-    #[serde(default)]
     token_endpoint_auth_method: Option<String>,
 }
 

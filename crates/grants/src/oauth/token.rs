@@ -16,7 +16,7 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 use crate::fetch::{Answer, FORM, Requests, secret_value};
 use crate::oauth::authorization::{AuthorizationRequest, CallbackParameters, TokenTarget};
 use crate::oauth::error::{OAuthError, Refusal, refusal};
-use crate::oauth::proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
+use crate::oauth::proof::{Message, PROOF, PROOF_NONCE, ProofKey};
 use crate::oauth::provider::Provider;
 use crate::oauth::registration::{ClientAuthentication, ClientRegistration};
 use crate::oauth::scopes::Scopes;
@@ -107,17 +107,11 @@ pub enum TokenKind {
 struct Granted {
     access_token: String,
     /// Some servers leave it out; then it is a bearer token.
-    #[serde(default)]
     token_type: Option<String>,
-    #[serde(default)]
     expires_in: Option<Seconds>,
-    #[serde(default)]
     refresh_token: Option<String>,
-    #[serde(default)]
     scope: Option<GrantedScopes>,
-    #[serde(default)]
     id_token: Option<String>,
-    #[serde(default)]
     issued_token_type: Option<String>,
 }
 
@@ -376,17 +370,8 @@ impl Client<'_> {
         let mut headers = HeaderMap::new();
         let form = self.form(&mut headers, parameters, target)?;
         if let Some(key) = self.proof_key {
-            headers.insert(
-                PROOF,
-                key.prove(
-                    ProvenRequest {
-                        method: &Method::POST,
-                        url,
-                        nonce,
-                    },
-                    None,
-                )?,
-            );
+            let method = &Method::POST;
+            headers.insert(PROOF, key.prove(Message { method, url }, nonce, None)?);
         }
         Ok(self.requests.post(url, FORM, headers, form).await?)
     }
@@ -455,7 +440,8 @@ impl TokenSet {
     /// If the token has characters that are not allowed in a header, or its key is missing.
     pub fn headers(
         &self,
-        request: ProvenRequest<'_>,
+        message: Message<'_>,
+        nonce: Option<&str>,
         key: Option<&ProofKey>,
     ) -> Result<HeaderMap, OAuthError> {
         let value = self.shown_as(match self.kind {
@@ -467,7 +453,7 @@ impl TokenSet {
             let key = key.ok_or_else(|| {
                 OAuthError::Key("the key that the token is bound to is missing".to_owned())
             })?;
-            headers.insert(PROOF, key.prove(request, Some(&self.access_token))?);
+            headers.insert(PROOF, key.prove(message, nonce, Some(&self.access_token))?);
         }
         Ok(headers)
     }

@@ -75,8 +75,7 @@ impl Visit<'_> {
             browser: self.browser_digest(),
             expires: SystemTime::now() + USER_TIME,
         };
-        let kept = self.pages.grants.store().put(&place, &known).await;
-        kept?;
+        self.pages.grants.store().put(&place, &known).await?;
         self.browser.give(Cookie::User, cookie);
         Ok(())
     }

@@ -163,14 +163,14 @@ impl<'a> Place<'a> {
         }
         // The name of an issuer below a path; empty for the path itself.
         let below = |place: &str| {
-            let rest = path.strip_prefix(place)?;
-            let is_named = rest.strip_prefix('/').is_some_and(is_issuer_name);
-            (rest.is_empty() || is_named).then_some(())
+            let is_named = |rest: &str| rest.strip_prefix('/').is_some_and(is_issuer_name);
+            path.strip_prefix(place)
+                .is_some_and(|rest| rest.is_empty() || is_named(rest))
         };
         let document = |rest: &'a str| rest.strip_prefix('/')?.strip_suffix(".json");
         match () {
-            () if below(CALLBACK).is_some() => Some(Self::Callback),
-            () if below(IDENTITY_CALLBACK).is_some() => Some(Self::IdentityCallback),
+            () if below(CALLBACK) => Some(Self::Callback),
+            () if below(IDENTITY_CALLBACK) => Some(Self::IdentityCallback),
             () if path == CONNECTIONS => Some(Self::Connections),
             () => path
                 .strip_prefix(DOCUMENT)

@@ -30,7 +30,7 @@ const CACHE: usize = 1 << 20;
 const LONGEST: (usize, usize) = (128 << 10, 256 << 20);
 
 /// One entry in its stored form.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Entry {
     /// The issuer that it concerns; empty for none. It is sealed with the content.
     pub(super) issuer: String,

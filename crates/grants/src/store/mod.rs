@@ -236,19 +236,11 @@ impl Store {
         } else {
             KeyPlace::Configuration
         };
-        let keys = keys.followed_by(folder.sealing_key());
-        let seal = Seal::new(&keys, PURPOSE).map_err(|_| StoreError::Seal)?;
-        let database = Arc::new(Database::open(folder)?);
-        Ok(Self(Arc::new(Shared {
-            place: Place::File {
-                database,
-                turn: Arc::new(Semaphore::new(1)),
-            },
-            key,
-            keys,
-            seal,
-            seen: Epochs::default(),
-        })))
+        let place = Place::File {
+            database: Arc::new(Database::open(folder)?),
+            turn: Arc::new(Semaphore::new(1)),
+        };
+        Self::at(place, key, keys.followed_by(folder.sealing_key()))
     }
 
     /// This store, [opened](Self::open) for users' records. Blocks.
@@ -267,12 +259,15 @@ impl Store {
         };
         let (keys, key) =
             keys_of(folder, has_users(database), keys, keyring).map_err(StoreError::Key)?;
-        let seal = Seal::new(&keys, PURPOSE).map_err(|_| StoreError::Seal)?;
+        Self::at(self.0.place.clone(), key, keys)
+    }
+
+    fn at(place: Place, key: KeyPlace, keys: Keys) -> Result<Self, StoreError> {
         Ok(Self(Arc::new(Shared {
-            place: self.0.place.clone(),
+            place,
             key,
+            seal: Seal::new(&keys, PURPOSE).map_err(|_| StoreError::Seal)?,
             keys,
-            seal,
             seen: Epochs::default(),
         })))
     }
@@ -288,14 +283,11 @@ impl Store {
     ///
     /// If a key cannot be used.
     pub fn open_common(entries: Arc<dyn CommonEntries>, keys: &Keys) -> Result<Self, StoreError> {
-        let seal = Seal::new(keys, PURPOSE).map_err(|_| StoreError::Seal)?;
-        Ok(Self(Arc::new(Shared {
-            place: Place::Common(entries),
-            key: KeyPlace::Configuration,
-            keys: keys.clone(),
-            seal,
-            seen: Epochs::default(),
-        })))
+        Self::at(
+            Place::Common(entries),
+            KeyPlace::Configuration,
+            keys.clone(),
+        )
     }
 
     /// A seal for another purpose, with the same keys.
@@ -588,11 +580,8 @@ impl Store {
                 let text = next.to_string();
                 let sealed = self.0.seal.seal_for(text.as_bytes(), place.as_bytes());
                 let entry = Entry {
-                    issuer: String::new(),
-                    principal: String::new(),
-                    expires: None,
-                    lease: None,
                     sealed: sealed.ok_or(StoreError::Seal)?,
+                    ..Entry::default()
                 };
                 let put = move |_| (Change::Put(entry.clone()), ());
                 common::change(&**entries, Kind::Epoch, &place, put).await

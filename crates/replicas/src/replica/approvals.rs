@@ -248,7 +248,6 @@ struct Written {
     tool: String,
     arguments: Option<String>,
     own: Option<String>,
-    #[serde(default)]
     more: Option<String>,
     rules: u64,
     text: String,

@@ -34,7 +34,7 @@ pub struct Head {
     /// The wall time of microsecond 0 (RFC 3339).
     pub started: String,
     /// The path of the endpoint that the recording is limited to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// The recorded servers by name.
     #[serde(default)]
@@ -46,10 +46,10 @@ pub struct Head {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecordedServer {
     /// The revision of the protocol, unless nothing tells it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// The JSON text of the result of `initialize` or `server/discover`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub opening: Option<String>,
     /// The JSON texts of all definitions.
     #[serde(default)]
@@ -99,10 +99,10 @@ pub struct Message {
     /// The side of the gateway.
     pub side: Side,
     /// The endpoint's path; only on the side of clients.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// The server's name; only on the side of servers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// The number of the connection or session.
     pub connection: u64,
@@ -115,13 +115,13 @@ pub struct Message {
     /// `http`, `sse` (the deprecated transport) or `stdio`.
     pub transport: String,
     /// The revision of the protocol, unless nothing tells it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// The method of the HTTP request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// The status of the HTTP response.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Headers on the allow-list, by lower-case name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -133,7 +133,7 @@ pub struct Message {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masked: Vec<String>,
     /// The exchange of the client's message that caused this message of the servers' side.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<u64>,
 }
 

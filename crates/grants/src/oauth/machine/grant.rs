@@ -24,30 +24,6 @@ pub(super) struct Asking<'a> {
     pub(super) user: Option<&'a dyn SubjectTokens>,
 }
 
-/// A token to exchange, and its origin if it is a user's.
-struct Exchanged {
-    token: Secret,
-    kind: &'static str,
-    origin: Option<(Provider, ClientRegistration)>,
-}
-
-impl Exchanged {
-    fn from_user_token(
-        SubjectToken {
-            token,
-            provider,
-            registration,
-        }: SubjectToken,
-        kind: &'static str,
-    ) -> Self {
-        Self {
-            token,
-            kind,
-            origin: Some((provider, registration)),
-        }
-    }
-}
-
 impl Asking<'_> {
     /// Requests a token for this target.
     pub(super) async fn token(&self, target: &TokenTarget) -> Result<TokenSet, OAuthError> {
@@ -77,7 +53,7 @@ impl Asking<'_> {
     ) -> Result<TokenSet, OAuthError> {
         let kind = subject.kind;
         if let Some(file) = &subject.file {
-            let token = Exchanged {
+            let token = SubjectToken {
                 token: file.read().await?,
                 kind,
                 origin: None,
@@ -85,15 +61,14 @@ impl Asking<'_> {
             return self.exchange(&token, registration, target).await;
         }
         let user = self.user.ok_or(OAuthError::NoSubject)?;
-        let first = Exchanged::from_user_token(user.token(kind, None).await?, kind);
+        let first = user.token(kind, None).await?;
         match self.exchange(&first, registration, target).await {
             Err(error)
                 if error
                     .refusal()
                     .is_some_and(|code| OF_SUBJECT.contains(&code)) =>
             {
-                let other =
-                    Exchanged::from_user_token(user.token(kind, Some(&first.token)).await?, kind);
+                let other = user.token(kind, Some(&first.token)).await?;
                 if other.token == first.token {
                     return Err(error);
                 }
@@ -105,7 +80,7 @@ impl Asking<'_> {
 
     async fn exchange(
         &self,
-        subject: &Exchanged,
+        subject: &SubjectToken,
         registration: &ClientRegistration,
         target: &TokenTarget,
     ) -> Result<TokenSet, OAuthError> {
@@ -144,7 +119,7 @@ impl Asking<'_> {
     fn known_as<'a>(
         &self,
         configured: &'a ClientRegistration,
-        token: &'a Exchanged,
+        token: &'a SubjectToken,
     ) -> &'a ClientRegistration {
         let own = token
             .origin
@@ -169,11 +144,11 @@ impl Asking<'_> {
     /// server.
     async fn identity_assertion(
         &self,
-        subject: &Exchanged,
+        subject: &SubjectToken,
         idp: Option<&IdentityProvider>,
         target: &TokenTarget,
     ) -> Result<Secret, OAuthError> {
-        let Exchanged {
+        let SubjectToken {
             token,
             kind,
             origin,

@@ -19,7 +19,7 @@ use super::authorization::TokenTarget;
 use super::challenge::Challenge;
 use super::discovery::{Discovered, protected_resource};
 use super::error::OAuthError;
-use super::proof::{ProofKey, ProvenRequest};
+use super::proof::{Message, ProofKey};
 use super::scopes::Scopes;
 use crate::fetch::Requests;
 use grant::Asking;
@@ -55,18 +55,14 @@ pub enum Headers {
 impl MachineAccess {
     /// Access with these settings. The first message causes the first request.
     pub fn new(settings: MachineSettings) -> Arc<Self> {
-        Self::build(settings, None)
+        Self::of_user(settings, None)
     }
 
-    /// A user's access with these settings.
-    pub(crate) fn new_for_user(
+    /// A user's access with these settings, or everybody's.
+    pub(crate) fn of_user(
         settings: MachineSettings,
-        user: Arc<dyn SubjectTokens>,
+        user: Option<Arc<dyn SubjectTokens>>,
     ) -> Arc<Self> {
-        Self::build(settings, Some(user))
-    }
-
-    fn build(settings: MachineSettings, user: Option<Arc<dyn SubjectTokens>>) -> Arc<Self> {
         let settings = Mutex::new(Arc::new(Sender::new(settings)));
         Arc::new(Self {
             settings,
@@ -107,7 +103,7 @@ impl MachineAccess {
                     // token has expired.
                     let _ = self.attempt(&mut self.progress.lock(), None);
                 }
-                match self.token_headers(&held, method, url) {
+                match self.token_headers(&held, Message { method, url }) {
                     Ok(headers) => Headers::Ready(headers),
                     Err(error) => Headers::Wait(std::future::ready(Err(error)).boxed()),
                 }
@@ -159,7 +155,8 @@ impl MachineAccess {
                 extended.await.ok().flatten()
             }
         };
-        self.token_headers(&held.unwrap_or(refused), &method, &url)
+        let (method, url) = (&method, &url);
+        self.token_headers(&held.unwrap_or(refused), Message { method, url })
     }
 
     /// Waits for a token, if there is none.
@@ -173,29 +170,21 @@ impl MachineAccess {
                     attempt?.await?
                 }
             };
+            let (method, url) = (&method, &url);
             held.map_or_else(
                 || Ok(HeaderMap::new()),
-                |held| access.token_headers(&held, &method, &url),
+                |held| access.token_headers(&held, Message { method, url }),
             )
         }
         .boxed()
     }
 
-    fn token_headers(
-        &self,
-        held: &Held,
-        method: &Method,
-        url: &Url,
-    ) -> Result<HeaderMap, OAuthError> {
+    fn token_headers(&self, held: &Held, message: Message<'_>) -> Result<HeaderMap, OAuthError> {
         let nonce = held
             .proof_key
             .as_ref()
             .and_then(|_| self.progress.lock().nonce.clone());
-        held.headers(ProvenRequest {
-            method,
-            url,
-            nonce: nonce.as_deref(),
-        })
+        held.headers(message, nonce.as_deref())
     }
 
     /// The running attempt, or else a new one in a separate task, so that abandoned calls do not

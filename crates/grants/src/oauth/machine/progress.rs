@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use crate::oauth::challenge::Challenge;
 use crate::oauth::discovery::Discovered;
 use crate::oauth::error::{FAILURE, OAuthError};
-use crate::oauth::proof::{Message, ProofKey, ProvenRequest};
+use crate::oauth::proof::{Message, ProofKey};
 use crate::oauth::scopes::Scopes;
 use crate::oauth::token::TokenSet;
 
@@ -240,10 +240,14 @@ impl Held {
     }
 
     /// The headers with the token for a message.
-    pub(super) fn headers(&self, request: ProvenRequest<'_>) -> Result<HeaderMap, OAuthError> {
+    pub(super) fn headers(
+        &self,
+        message: Message<'_>,
+        nonce: Option<&str>,
+    ) -> Result<HeaderMap, OAuthError> {
         match &self.header {
             Some(header) => Ok(HeaderMap::from_iter([(AUTHORIZATION, header.clone())])),
-            None => self.token.headers(request, self.proof_key.as_ref()),
+            None => self.token.headers(message, nonce, self.proof_key.as_ref()),
         }
     }
 }

@@ -135,10 +135,11 @@ impl MachineSettings {
 pub(crate) struct SubjectToken {
     /// The token.
     pub(crate) token: Secret,
-    /// The identity provider that issued it.
-    pub(crate) provider: Provider,
-    /// The client that it was issued to.
-    pub(crate) registration: ClientRegistration,
+    /// The type of the token.
+    pub(crate) kind: &'static str,
+    /// If it is a user's, the identity provider that issued it, and the client that it was issued
+    /// to.
+    pub(crate) origin: Option<(Provider, ClientRegistration)>,
 }
 
 /// A user with a sign-in at an identity provider, now or later.
