@@ -182,7 +182,7 @@ impl Lookup<'_> {
         } else {
             params.clone()
         };
-        let rewritten = Rewritten::NONE;
+        let rewritten = Rewritten::empty();
         Ok(found.map(|backend| Routed {
             backend,
             params,
@@ -679,7 +679,7 @@ impl<'a> Router<'a> {
                         visible: uri,
                     }),
                     opens,
-                    rewritten: Rewritten::NONE,
+                    rewritten: Rewritten::empty(),
                 })
             }
             Place::Withheld => return Err(fault::unknown_resource(&uri)),
@@ -693,7 +693,7 @@ impl<'a> Router<'a> {
                             params: self.params.clone(),
                             asked: None,
                             opens,
-                            rewritten: Rewritten::NONE,
+                            rewritten: Rewritten::empty(),
                         })
                     }
                     _ => Target::FirstThatHas(uri),
@@ -759,7 +759,7 @@ impl<'a> Router<'a> {
             params,
             asked: None,
             opens: entry.shows_app.then_some(Opened::ByCall),
-            rewritten: arguments.and(entry.rewritten.only(Rewritten::NAME)),
+            rewritten: arguments.union(entry.rewritten.intersection(Rewritten::NAME)),
         }))
     }
 
@@ -784,7 +784,7 @@ impl<'a> Router<'a> {
             params,
             asked: None,
             opens: None,
-            rewritten: arguments.and(Rewritten::NAME.when(is_renamed)),
+            rewritten: arguments.union(Rewritten::NAME.when(is_renamed)),
         }))
     }
 
@@ -805,7 +805,7 @@ impl<'a> Router<'a> {
         else {
             let params =
                 name.map_or_else(|| self.params.clone(), |name| self.rename_item(range, name));
-            return Ok((params, Rewritten::NONE));
+            return Ok((params, Rewritten::empty()));
         };
         let params = arguments.apply(&self.params, name.map(|name| (range, name)))?;
         Ok((params, Rewritten::ARGUMENTS.when(arguments.adds())))

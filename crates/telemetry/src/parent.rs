@@ -49,10 +49,11 @@ impl Parent {
         Self(State::Active(span))
     }
 
-    pub(crate) fn forwarded_context(&self) -> Option<&HeaderContext> {
+    pub(crate) fn propagation(&self) -> Propagation {
         match &self.0 {
-            State::Forwarding(context) => Some(context),
-            _ => None,
+            State::Active(span) => span.propagation(),
+            State::Forwarding(context) => Propagation::from_headers(context),
+            State::Off | State::Root(_) => Propagation::default(),
         }
     }
 
@@ -98,7 +99,7 @@ impl Parent {
     /// nothing.
     pub fn record_rewriting(&self, what: Rewritten) {
         if !what.is_empty() {
-            self.update(|fields| fields.rewritten = fields.rewritten.and(what));
+            self.update(|fields| fields.rewritten = fields.rewritten.union(what));
         }
     }
 

@@ -28,7 +28,7 @@ use crate::subject::{Target, Verdict};
 
 /// The span of a received message (kind SERVER). It lasts from the message's arrival until the last
 /// frame of the response is sent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ServerSpan {
     /// The span, or the context that is forwarded if nothing is recorded.
     parent: Parent,
@@ -42,13 +42,7 @@ pub struct ServerSpan {
 impl ServerSpan {
     /// A span that records nothing.
     pub fn off() -> Self {
-        Self {
-            parent: Parent::default(),
-            timer: None,
-            from_backend: false,
-            network: None,
-            call: None,
-        }
+        Self::default()
     }
 
     pub(crate) fn begin(
@@ -134,11 +128,7 @@ impl ServerSpan {
 
     /// The trace context with which another process continues to work on the message.
     pub fn propagation(&self) -> Propagation {
-        match (self.parent.active_span(), self.parent.forwarded_context()) {
-            (Some(span), _) => span.propagation(),
-            (None, Some(headers)) => Propagation::from_headers(headers),
-            (None, None) => Propagation::default(),
-        }
+        self.parent.propagation()
     }
 
     /// Sets the transport of the message, once. A message from a server has it already.
@@ -351,11 +341,8 @@ impl ClientSpan {
 
     /// The trace context that goes out with the message.
     pub fn propagation(&self) -> Propagation {
-        match (&self.span, self.within.forwarded_context()) {
-            (Some(span), _) => span.propagation(),
-            (None, Some(headers)) => Propagation::from_headers(headers),
-            (None, None) => Propagation::default(),
-        }
+        let span = self.span.as_ref();
+        span.map_or_else(|| self.within.propagation(), ActiveSpan::propagation)
     }
 
     /// The parent of work for this message: a request of the server, or a connection.

@@ -58,7 +58,7 @@ impl Telemetry {
     /// Begins the span of a message received from a client.
     pub fn server(&self, message: &Arrival<'_>) -> ServerSpan {
         let registry = self.metrics().cloned();
-        let parent = match self.0.as_ref().and_then(|shared| shared.recorder.as_ref()) {
+        let parent = match self.recorder() {
             Some(recorder) => {
                 let span = ServerSpan::begin(recorder, message, None, None);
                 span.list_as_running();
@@ -81,17 +81,13 @@ impl Telemetry {
     /// The parent of work that belongs to no request, such as connecting at the start or refreshing
     /// a catalogue. Its spans begin traces of their own.
     pub fn root(&self) -> Parent {
-        let recorder = self.0.as_ref().and_then(|shared| shared.recorder.clone());
+        let recorder = self.recorder().cloned();
         recorder.map_or_else(Parent::default, Parent::root)
     }
 
     /// The telemetry of one server. The caller creates it once per server.
     pub fn backend(&self, info: BackendInfo) -> BackendTelemetry {
-        BackendTelemetry::new(
-            info,
-            self.0.as_ref().map(|shared| Arc::clone(&shared.metrics)),
-            self.tap().cloned(),
-        )
+        BackendTelemetry::new(info, self.metrics().cloned(), self.tap().cloned())
     }
 
     /// The running requests of clients, oldest first. Empty if spans are not recorded.

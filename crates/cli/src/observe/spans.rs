@@ -3,27 +3,7 @@
 
 use serde_json::Value;
 
-/// The kinds of spans that Fanlight records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Work within the gateway.
-    Internal,
-    /// A request of a client.
-    Server,
-    /// A request to a server.
-    Client,
-}
-
-impl Kind {
-    /// The name in OpenTelemetry, in lower case.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Internal => "INTERNAL",
-            Self::Server => "SERVER",
-            Self::Client => "CLIENT",
-        }
-    }
-}
+pub use fanlight_telemetry::names::Kind;
 
 /// A span. Times are nanoseconds since 1970, ids lower-case hexadecimal.
 #[derive(Clone, Debug)]

@@ -210,7 +210,7 @@ impl Snapshot {
             backend,
             shows_app: false,
             rewriting: None,
-            rewritten: Rewritten::NONE,
+            rewritten: Rewritten::empty(),
             needs: None,
         };
         if let Some(reason) = reason {
@@ -233,7 +233,7 @@ impl Snapshot {
         };
         let (key, mut rewritten) = match kind.is_named() {
             true => naming.visible_name(&original),
-            false => (original.clone(), Rewritten::NONE),
+            false => (original.clone(), Rewritten::empty()),
         };
         if name
             .as_ref()
@@ -248,7 +248,7 @@ impl Snapshot {
             .and_then(|name| member.rewritings.find(name));
         let (element, range) = match rewriting {
             Some(rewriting) => {
-                rewritten = rewritten.and(rewriting.changes());
+                rewritten = rewritten.union(rewriting.changes());
                 let element = rewriting.definition(&element);
                 let range = key_of(&element).unwrap_or(range);
                 (element, range)

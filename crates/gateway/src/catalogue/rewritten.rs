@@ -100,7 +100,7 @@ impl Entry {
     /// Values of fixed arguments are left out, because they may be secrets.
     pub fn changes(&self) -> Vec<String> {
         let mut changes = Vec::new();
-        if self.rewritten.includes(Rewritten::NAME)
+        if self.rewritten.contains(Rewritten::NAME)
             && let Some(key) = &self.key
         {
             changes.push(format!("is called {key}"));
@@ -110,7 +110,7 @@ impl Entry {
             (Rewritten::DESCRIPTION, "description"),
             (Rewritten::ANNOTATIONS, "annotations"),
         ] {
-            if self.rewritten.includes(member) {
+            if self.rewritten.contains(member) {
                 changes.push(format!("has another {name}"));
             }
         }

@@ -76,7 +76,7 @@ impl Shown {
             .positions
             .iter()
             .filter_map(|position| whole.entries.get(usize::try_from(*position).ok()?));
-        shown.rewritten = entries.fold(Rewritten::NONE, |all, entry| all.and(entry.rewritten));
+        shown.rewritten = entries.fold(Rewritten::empty(), |all, entry| all.union(entry.rewritten));
         let is_shown = |name: &str| view.backends().any(|backend| backend.name() == name);
         let position = |visible: &str| u32::try_from(whole.claimants(visible).next()?).ok();
         let is_among = |position: u32| shown.positions.binary_search(&position).is_ok();

@@ -270,7 +270,7 @@ impl Gateway {
                 original: uri.clone(),
                 visible: uri,
             }),
-            rewritten: Rewritten::NONE,
+            rewritten: Rewritten::empty(),
         };
         let answer = self
             .translate_answer(view, &context, backend, &method, response, Some(&routed))

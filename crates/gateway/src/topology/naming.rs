@@ -333,7 +333,7 @@ mod tests {
             assert_eq!(visible(original).1, Rewritten::NAME);
             assert_eq!(naming.original_name(new), Some(original));
         }
-        assert_eq!(visible("z").1, Rewritten::NONE);
+        assert_eq!(visible("z").1, Rewritten::empty());
         assert_eq!(naming.original_name("old"), None);
         assert_eq!(
             (

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use super::family::{Point, label};
-use super::{directions, points, total};
+use super::{add, directions, points, total};
 
 fanlight_protocol::named! {
     /// The direction of bytes, seen from Fanlight.
@@ -42,7 +42,7 @@ pub(super) struct NamedBackend {
 }
 
 /// The counters of one server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BackendMetrics {
     index: u16,
     name: Arc<str>,
@@ -58,8 +58,7 @@ pub struct BackendMetrics {
     mirrored: [AtomicU64; 4],
     failed_connections: AtomicU64,
     dropped_lines: AtomicU64,
-    received: AtomicU64,
-    sent: AtomicU64,
+    io: [AtomicU64; 2],
 }
 
 impl BackendMetrics {
@@ -67,17 +66,8 @@ impl BackendMetrics {
         Self {
             index,
             name,
-            address: RwLock::default(),
             is_configured: AtomicBool::new(true),
-            endpoints: Default::default(),
-            restarts: AtomicU64::new(0),
-            reconnects: AtomicU64::new(0),
-            ejections: AtomicU64::new(0),
-            mirrored: Default::default(),
-            failed_connections: AtomicU64::new(0),
-            dropped_lines: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
+            ..Self::default()
         }
     }
 
@@ -134,9 +124,7 @@ impl BackendMetrics {
 
     /// Counts a copy of a request for its mirror.
     pub fn count_mirrored(&self, outcome: MirrorOutcome) {
-        if let Some(count) = self.mirrored.get(outcome as usize) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        add(&self.mirrored, outcome as usize, 1);
     }
 
     /// How often each result occurred for copies to the mirror. Empty if the server has had no
@@ -179,11 +167,7 @@ impl BackendMetrics {
 
     /// Counts the bytes of messages from or to the server.
     pub fn io(&self, direction: Direction, count: u64) {
-        match direction {
-            Direction::Receive => &self.received,
-            Direction::Transmit => &self.sent,
-        }
-        .fetch_add(count, Ordering::Relaxed);
+        add(&self.io, direction as usize, count);
     }
 
     pub(crate) fn index(&self) -> u16 {
@@ -211,6 +195,6 @@ impl BackendMetrics {
     }
 
     pub(super) fn bytes(&self) -> Vec<Point> {
-        directions(Some(&self.name), &self.received, &self.sent)
+        directions(Some(&self.name), &self.io)
     }
 }

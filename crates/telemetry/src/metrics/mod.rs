@@ -78,9 +78,9 @@ fanlight_protocol::named! {
 /// The state of the configuration.
 #[derive(Debug, Default)]
 struct ConfigurationMetrics {
-    is_usable: AtomicI64,
-    read_at: AtomicI64,
-    generation: AtomicI64,
+    is_usable: AtomicU64,
+    read_at: AtomicU64,
+    generation: AtomicU64,
 }
 
 /// All metrics.
@@ -97,8 +97,7 @@ pub struct Metrics {
     active_requests: AtomicI64,
     sessions: AtomicI64,
     suspended_calls: AtomicI64,
-    received: AtomicU64,
-    sent: AtomicU64,
+    io: [AtomicU64; 2],
     dropped: [AtomicU64; 3],
     dropped_log_lines: Arc<AtomicU64>,
     configuration: ConfigurationMetrics,
@@ -128,8 +127,7 @@ impl Metrics {
             active_requests: AtomicI64::new(0),
             sessions: AtomicI64::new(0),
             suspended_calls: AtomicI64::new(0),
-            received: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
+            io: Default::default(),
             dropped: Default::default(),
             dropped_log_lines: Arc::default(),
             configuration: ConfigurationMetrics::default(),
@@ -222,24 +220,15 @@ impl Metrics {
 
     /// Counts the bytes of messages from or to clients.
     pub fn client_bytes(&self, direction: Direction, count: u64) {
-        match direction {
-            Direction::Receive => &self.received,
-            Direction::Transmit => &self.sent,
-        }
-        .fetch_add(count, Ordering::Relaxed);
+        add(&self.io, direction as usize, count);
     }
 
     /// Records that the configuration was read and is valid. Its generation is now in force.
     pub fn configuration_read(&self, generation: u64) {
-        let now = epoch::seconds();
-        self.configuration.is_usable.store(1, Ordering::Relaxed);
-        self.configuration
-            .read_at
-            .store(i64::try_from(now).unwrap_or(i64::MAX), Ordering::Relaxed);
-        self.configuration.generation.store(
-            i64::try_from(generation).unwrap_or(i64::MAX),
-            Ordering::Relaxed,
-        );
+        let known = &self.configuration;
+        known.is_usable.store(1, Ordering::Relaxed);
+        known.read_at.store(epoch::seconds(), Ordering::Relaxed);
+        known.generation.store(generation, Ordering::Relaxed);
     }
 
     /// Records that the configuration was read and is invalid. The previous one stays in force.
@@ -259,9 +248,7 @@ impl Metrics {
 
     /// Counts spans that were not delivered.
     pub fn span_dropped(&self, reason: DropReason, count: u64) {
-        if let Some(counter) = self.dropped.get(reason as usize) {
-            counter.fetch_add(count, Ordering::Relaxed);
-        }
+        add(&self.dropped, reason as usize, count);
     }
 
     /// How many spans were not delivered for this reason.
@@ -347,7 +334,7 @@ impl Metrics {
                     "fanlight.requests.active" => one(load(&self.active_requests)),
                     "fanlight.sessions.active" => one(load(&self.sessions)),
                     "fanlight.calls.suspended" => one(load(&self.suspended_calls)),
-                    "fanlight.client.io" => directions(None, &self.received, &self.sent),
+                    "fanlight.client.io" => directions(None, &self.io),
                     "fanlight.backend.up" => self.usable(),
                     "fanlight.backend.endpoints" => configured()
                         .flat_map(|backend| backend.endpoints())
@@ -368,12 +355,12 @@ impl Metrics {
                     "fanlight.spans.dropped" => self.drops(),
                     "fanlight.log.dropped" => one(total(&self.dropped_log_lines)),
                     "fanlight.config.last_reload_successful" => {
-                        one(load(&self.configuration.is_usable))
+                        one(total(&self.configuration.is_usable))
                     }
                     "fanlight.config.last_reload_success_timestamp" => {
-                        one(load(&self.configuration.read_at))
+                        one(total(&self.configuration.read_at))
                     }
-                    "fanlight.config.generation" => one(load(&self.configuration.generation)),
+                    "fanlight.config.generation" => one(total(&self.configuration.generation)),
                     _ => Vec::new(),
                 };
                 Family { info, points }
@@ -409,9 +396,15 @@ fn total(counter: &AtomicU64) -> i64 {
     i64::try_from(counter.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
 }
 
-fn directions(server: Option<&str>, received: &AtomicU64, sent: &AtomicU64) -> Vec<Point> {
-    let directions = [Direction::Receive, Direction::Transmit].map(Direction::as_str);
-    points(server, label::DIRECTION, directions, [received, sent])
+fn add(counters: &[AtomicU64], at: usize, count: u64) {
+    if let Some(counter) = counters.get(at) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+fn directions(server: Option<&str>, io: &[AtomicU64; 2]) -> Vec<Point> {
+    let directions = Direction::ALL.map(Direction::as_str);
+    points(server, label::DIRECTION, directions, io.each_ref())
 }
 
 /// A count for each value of `label`, with the name of the server if there is one.

@@ -79,7 +79,7 @@ struct State {
     rounds: Rounds,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     number: u64,
     spans: VecDeque<(Arc<Record>, usize)>,

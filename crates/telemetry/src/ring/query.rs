@@ -73,7 +73,7 @@ impl Ring {
         let ids: Vec<TraceId> = self.state.lock().order.iter().rev().copied().collect();
         // The lock is taken for each trace, so it is never held for long.
         let matching = ids.into_iter().filter_map(|id| {
-            let records = self.state.lock().traces.get(&id).map(Entry::records)?;
+            let records = self.state.lock().traces.get(&id).cloned()?;
             records.matches(query).then_some((id, records))
         });
         match query.order {
@@ -110,7 +110,7 @@ impl Ring {
             .then_some(trace)
     }
 
-    fn records(&self, id: TraceId) -> Option<(TraceId, Records)> {
+    fn records(&self, id: TraceId) -> Option<(TraceId, Entry)> {
         let state = self.state.lock();
         let has_round = |(_, entry): &(&TraceId, &Entry)| {
             let mut spans = entry.spans.iter();
@@ -118,40 +118,18 @@ impl Ring {
         };
         let own = state.traces.get_key_value(&id);
         let (first, entry) = own.or_else(|| state.traces.iter().find(has_round))?;
-        Some((*first, entry.records()))
+        Some((*first, entry.clone()))
     }
-}
-
-/// The records of a trace. They were copied under the lock.
-struct Records {
-    number: u64,
-    spans: Vec<Arc<Record>>,
-    dropped: u64,
-    attempts: Option<Attempts>,
-    has_rounds: bool,
 }
 
 impl Entry {
-    fn records(&self) -> Records {
-        let spans = self
-            .spans
-            .iter()
-            .map(|(span, _)| Arc::clone(span))
-            .collect();
-        Records {
-            number: self.number,
-            spans,
-            dropped: self.dropped,
-            attempts: self.attempts,
-            has_rounds: self.has_rounds,
-        }
+    fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
+        self.spans.iter().map(|(span, _)| span)
     }
-}
 
-impl Records {
     /// Whether all conditions except the text hold. This check needs no spans of the SDK.
     fn matches(&self, query: &Query) -> bool {
-        let any = |has: &dyn Fn(&Record) -> bool| self.spans.iter().any(|span| has(span));
+        let any = |has: &dyn Fn(&Record) -> bool| self.records().any(|span| has(span));
         let has = |wanted: &Option<String>, of: fn(&Record, &str) -> bool| {
             wanted
                 .as_ref()
@@ -175,13 +153,13 @@ impl Records {
     }
 
     fn start(&self) -> Option<SystemTime> {
-        self.spans.iter().map(|span| span.start.began.wall()).min()
+        self.records().map(|span| span.start.began.wall()).min()
     }
 
     /// The spans of requests: those without a parent in this process.
     fn tops(&self) -> impl Iterator<Item = &Arc<Record>> {
         let is_top = |span: &&Arc<Record>| span.parent.is_none_or(|parent| parent.is_remote);
-        self.spans.iter().filter(is_top)
+        self.records().filter(is_top)
     }
 
     /// The time from the first start to the last end, or of the rounds of a call, without the waits for
@@ -198,8 +176,7 @@ impl Records {
                 .sum();
         }
         let ends = self
-            .spans
-            .iter()
+            .records()
             .map(|span| span.start.began.wall() + span.fields.lock().lasted.unwrap_or_default());
         let between = |start, end: SystemTime| end.duration_since(start).ok();
         self.start()
@@ -211,7 +188,7 @@ impl Records {
     /// The time during which the trace waited for an approval, or for the client's answers to
     /// questions.
     fn waited(&self) -> Duration {
-        let mut waits: Vec<_> = self.spans.iter().flat_map(|span| span.waits()).collect();
+        let mut waits: Vec<_> = self.records().flat_map(|span| span.waits()).collect();
         waits.sort();
         let (mut sum, mut until) = (Duration::ZERO, SystemTime::UNIX_EPOCH);
         for (start, lasted) in waits {
@@ -233,7 +210,7 @@ impl Records {
 
     /// The span that failed: the request's, or else any other.
     fn failure(&self) -> Option<(&Arc<Record>, ErrorType)> {
-        let mut spans = self.request().into_iter().chain(&self.spans);
+        let mut spans = self.request().into_iter().chain(self.records());
         spans.find_map(|span| Some((span, span.error()?)))
     }
 
@@ -248,7 +225,7 @@ impl Records {
         }
         let to_server =
             |span: &Record| span.start.kind != Kind::Server && span.start.backend.is_some();
-        let mut spans = self.spans.iter();
+        let mut spans = self.records();
         let at_server = spans.any(|span| to_server(span) && span.error().is_some());
         Some(Side::judge(error, at_server))
     }
@@ -257,7 +234,7 @@ impl Records {
     fn is_own(&self) -> bool {
         let is_of_client =
             |span: &Arc<Record>| span.start.kind == Kind::Server && span.start.backend.is_none();
-        self.request().is_some() && !self.spans.iter().any(is_of_client)
+        self.request().is_some() && !self.records().any(is_of_client)
     }
 
     fn has_ended(&self) -> bool {
@@ -266,11 +243,11 @@ impl Records {
     }
 
     fn to_trace(&self, id: TraceId) -> Trace {
-        let spans = self.spans.iter().map(|span| span.to_span_data()).collect();
+        let spans = self.records().map(|span| span.to_span_data()).collect();
         let (duration, outcome, side) = (self.duration(), self.outcome(), self.side());
         let (is_own, has_ended) = (self.is_own(), self.has_ended());
         let (number, dropped, attempts) = (self.number, self.dropped, self.attempts);
-        let owners = self.spans.iter().filter_map(|span| span.own_content());
+        let owners = self.records().filter_map(|span| span.own_content());
         let content = owners.flat_map(|content| content.messages());
         let content = content.map(TraceContent::from_message).collect();
         Trace {

@@ -111,7 +111,7 @@ impl ToolRewriting {
         let members = self.members.iter().map(|(member, _)| member.rewritten());
         members.fold(
             Rewritten::ARGUMENTS.when(!self.arguments.is_empty()),
-            Rewritten::and,
+            Rewritten::union,
         )
     }
 
