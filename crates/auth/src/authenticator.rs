@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_canonical::identity::{Identity, Source, Validity};
 use fanlight_credentials::{
     Authenticate, Authentication, Credentials, Denial, IdToken, SignInError, Signing,
 };
@@ -14,7 +14,7 @@ use crate::certificate::Certificates;
 use crate::id_token;
 use crate::keys::Keys;
 use crate::proxy::Proxy;
-use crate::settings::Settings;
+use crate::settings::{Settings, user};
 use crate::token::Tokens;
 use crate::token::possession::UsedOnce;
 use crate::unknown_keys::{self, Asking, UnknownKeys};
@@ -330,19 +330,11 @@ impl SocketUsers {
     fn identity(&self, credentials: &Credentials<'_>) -> Option<Result<Arc<Identity>, Denial>> {
         let peer = credentials.connection.socket?;
         let name = format!("uid:{}", peer.user);
-        Some(Ok(Arc::new(Identity {
-            principal: Principal::new(ISSUER, &name),
-            name: name.into(),
-            source: Source::Socket,
-            groups: Arc::default(),
-            scopes: Scopes::All,
-            claims: Claims::default(),
-            endpoints: None,
-            validity: Validity {
-                expires: None,
-                revoked: self.revoked.clone(),
-            },
-        })))
+        let validity = Validity {
+            expires: None,
+            revoked: self.revoked.clone(),
+        };
+        Some(Ok(Arc::new(user(ISSUER, &name, Source::Socket, validity))))
     }
 }
 

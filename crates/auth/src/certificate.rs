@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_canonical::identity::{Identity, Source, Validity};
 use fanlight_credentials::{Credentials, Denial};
 use tokio_util::sync::CancellationToken;
 use x509_parser::certificate::X509Certificate;
@@ -13,6 +13,8 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::time::ASN1Time;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
+
+use crate::settings::user;
 
 /// The issuer of these principals. All authorities in `tls.clientCa` share it, since the operator
 /// trusts them equally.
@@ -36,19 +38,11 @@ impl Certificates {
     ) -> Option<Result<Arc<Identity>, Denial>> {
         let certificate = credentials.connection.certificate.as_deref()?;
         let identity = |(name, expires): (String, SystemTime)| {
-            Arc::new(Identity {
-                principal: Principal::new(ISSUER, &name),
-                name: name.into(),
-                source: Source::Certificate,
-                groups: Arc::default(),
-                scopes: Scopes::All,
-                claims: Claims::default(),
-                endpoints: None,
-                validity: Validity {
-                    expires: Some(expires),
-                    revoked: self.revoked.clone(),
-                },
-            })
+            let validity = Validity {
+                expires: Some(expires),
+                revoked: self.revoked.clone(),
+            };
+            Arc::new(user(ISSUER, &name, Source::Certificate, validity))
         };
         Some(read(certificate, SystemTime::now()).map(identity))
     }

@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_canonical::identity::{Identity, Source, Validity};
 use fanlight_credentials::{Credentials, Denial};
 use http::{HeaderMap, HeaderName};
 use tokio_util::sync::CancellationToken;
 
-use crate::settings::ProxySettings;
+use crate::settings::{ProxySettings, user};
 
 /// The issuer of these principals.
 const ISSUER: &str = "fanlight:proxy";
@@ -79,18 +79,13 @@ impl Proxy {
             Some(header) => groups(single_value(headers, header)?.unwrap_or_default())?,
             None => Arc::default(),
         };
+        let validity = Validity {
+            expires: None,
+            revoked: self.revoked.clone(),
+        };
         Ok(Arc::new(Identity {
-            principal: Principal::new(ISSUER, name),
-            name: name.into(),
-            source: Source::Proxy,
             groups,
-            scopes: Scopes::All,
-            claims: Claims::default(),
-            endpoints: None,
-            validity: Validity {
-                expires: None,
-                revoked: self.revoked.clone(),
-            },
+            ..user(ISSUER, name, Source::Proxy, validity)
         }))
     }
 }

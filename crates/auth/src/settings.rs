@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_canonical::identity::{Identity, Principal, Scopes, Source, Validity};
 use fanlight_config::{Claims, Introspection, Key};
 use fanlight_fair::limit;
 use http::HeaderName;
@@ -34,6 +35,20 @@ pub struct ProxySettings {
     pub from: Vec<IpNet>,
 }
 
+/// A user of whom only the name is known.
+pub(crate) fn user(issuer: &str, name: &str, source: Source, validity: Validity) -> Identity {
+    Identity {
+        principal: Principal::new(issuer, name),
+        name: name.into(),
+        source,
+        groups: Arc::default(),
+        scopes: Scopes::All,
+        claims: Arc::default(),
+        endpoints: None,
+        validity,
+    }
+}
+
 pub(crate) fn texts(list: &[String]) -> Arc<[Arc<str>]> {
     list.iter().map(|text| text.as_str().into()).collect()
 }
@@ -51,7 +66,7 @@ pub struct OAuthSettings {
 }
 
 /// An issuer of access tokens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IssuerSettings {
     /// The issuer's identifier: exactly the `iss` of its tokens.
     pub issuer: String,

@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use fanlight_canonical::identity::Validity;
-use fanlight_config::Claims;
 
 use crate::issuer::KeySet;
 use crate::json;
@@ -35,12 +34,8 @@ impl KnownIssuer {
     pub fn new(issuer: &str, audience: &str, key_set: &str) -> Option<Self> {
         let settings = IssuerSettings {
             issuer: issuer.to_owned(),
-            jwks_uri: None,
             audience: vec![audience.to_owned()],
-            claims: Claims::default(),
-            require: Vec::new(),
-            authorities: None,
-            introspection: None,
+            ..IssuerSettings::default()
         };
         let keys = KeySet::read(Bytes::copy_from_slice(key_set.as_bytes()), usize::MAX).ok()?;
         Some(Self { settings, keys })

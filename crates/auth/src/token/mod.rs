@@ -152,42 +152,33 @@ impl Tokens {
         }
         let peer = Peer::new(&Principal::anonymous(), credentials.client);
         self.verify(shown, peer)
+            .unwrap_or_else(|denial| Authentication::Ready(Err(denial)))
     }
 
     /// Verifies a token that is not remembered.
-    fn verify<'a>(self: Arc<Self>, shown: Shown<'a>, peer: Peer) -> Authentication<'a> {
-        let charge = match self.throttle.charge(&peer) {
-            Ok(charge) => charge,
-            Err(denial) => return Authentication::Ready(Err(denial)),
-        };
-        let denied = |denial| Authentication::Ready(Err(denial));
-        let jwt = match Jwt::read(shown.bearer.expose()) {
-            Ok(jwt) => jwt,
-            Err(denial) => return denied(denial),
-        };
+    fn verify<'a>(
+        self: Arc<Self>,
+        shown: Shown<'a>,
+        peer: Peer,
+    ) -> Result<Authentication<'a>, Denial> {
+        let charge = self.throttle.charge(&peer)?;
+        let jwt = Jwt::read(shown.bearer.expose())?;
         // A token without an issuer cannot be verified by signature.
         let named = jwt.as_ref().filter(|jwt| jwt.claims.peek("iss").is_some());
         let Some(named) = named else {
             let is_opaque = |issuer: &&Arc<Issuer>| issuer.introspection.is_some();
             let issuers: Vec<_> = self.issuers.iter().filter(is_opaque).cloned().collect();
-            return Authentication::Pending(Box::pin(
-                self.verify_by_asking(shown, issuers, charge),
-            ));
+            return Ok(self.verify_by_asking(shown, issuers, charge));
         };
-        let issuer = json::text(&named.claims, "iss");
-        let Some(issuer) = issuer.and_then(|name| self.issuer_named(&name)) else {
-            return denied(Denial::Invalid("the token's issuer is not accepted".into()));
-        };
+        let issuer = json::text(&named.claims, "iss").and_then(|name| self.issuer_named(&name));
+        let issuer =
+            issuer.ok_or_else(|| Denial::Invalid("the token's issuer is not accepted".into()))?;
         if issuer.introspection.is_some() {
-            return Authentication::Pending(Box::pin(self.verify_by_asking(
-                shown,
-                vec![issuer],
-                charge,
-            )));
+            return Ok(self.verify_by_asking(shown, vec![issuer], charge));
         }
         match jwt {
             Some(jwt) => self.verify_by_signature(shown, jwt, issuer, charge, peer),
-            None => denied(Denial::Invalid("the token is malformed".into())),
+            None => Err(Denial::Invalid("the token is malformed".into())),
         }
     }
 
@@ -212,30 +203,19 @@ impl Tokens {
         issuer: Arc<Issuer>,
         charge: Charge,
         peer: Peer,
-    ) -> Authentication<'a> {
-        let header = match jwt.header() {
-            Ok(header) => header,
-            Err(denial) => return Authentication::Ready(Err(denial)),
-        };
+    ) -> Result<Authentication<'a>, Denial> {
+        let header = jwt.header()?;
         // Checked before the signature, so that a token for another server causes no request for
         // keys.
-        let expires = match self.check(&jwt.claims, &issuer, shown.request.endpoint) {
-            Ok(Some(expires)) => expires,
-            Ok(None) => {
-                return Authentication::Ready(Err(Denial::Invalid(
-                    "the token never expires".into(),
-                )));
-            }
-            Err(denial) => return Authentication::Ready(Err(denial)),
-        };
+        let expires = self.check(&jwt.claims, &issuer, shown.request.endpoint)?;
+        let expires = expires.ok_or_else(|| Denial::Invalid("the token never expires".into()))?;
         let lookup = issuer.keys.look_up(header.key.as_deref(), header.algorithm);
         if let Lookup::Reading(attempt) = lookup {
             // The token may be right, and a whole company's clients may share one address.
             charge.refund();
-            let Ok(place) = Arc::clone(&self.waiting).try_acquire_owned() else {
-                return Authentication::Ready(Err(unavailable()));
-            };
-            return Authentication::Pending(Box::pin(async move {
+            let place = Arc::clone(&self.waiting).try_acquire_owned();
+            let place = place.map_err(|_| unavailable())?;
+            return Ok(Authentication::Pending(Box::pin(async move {
                 attempt.await;
                 drop(place);
                 let charge = self.throttle.charge(&peer)?;
@@ -243,16 +223,10 @@ impl Tokens {
                     .keys
                     .find_known(header.key.as_deref(), header.algorithm);
                 self.with_keys(&shown, &jwt, &header, (&issuer, lookup), expires, charge)
-            }));
+            })));
         }
-        Authentication::Ready(self.with_keys(
-            &shown,
-            &jwt,
-            &header,
-            (&issuer, lookup),
-            expires,
-            charge,
-        ))
+        let verified = self.with_keys(&shown, &jwt, &header, (&issuer, lookup), expires, charge);
+        Ok(Authentication::Ready(verified))
     }
 
     fn with_keys(
@@ -293,32 +267,34 @@ impl Tokens {
     }
 
     /// Verifies a token by asking one of `issuers` after another about it.
-    async fn verify_by_asking(
+    fn verify_by_asking<'a>(
         self: Arc<Self>,
-        shown: Shown<'_>,
+        shown: Shown<'a>,
         issuers: Vec<Arc<Issuer>>,
         charge: Charge,
-    ) -> Result<Arc<Identity>, Denial> {
-        let mut denial = Denial::Invalid("the token is unknown".into());
-        for issuer in issuers {
-            let Some(introspection) = &issuer.introspection else {
-                continue;
-            };
-            match self.ask(&shown, &issuer, introspection).await {
-                Ok(Some(identity)) => {
-                    charge.refund();
-                    return Ok(identity);
+    ) -> Authentication<'a> {
+        Authentication::Pending(Box::pin(async move {
+            let mut denial = Denial::Invalid("the token is unknown".into());
+            for issuer in issuers {
+                let Some(introspection) = &issuer.introspection else {
+                    continue;
+                };
+                match self.ask(&shown, &issuer, introspection).await {
+                    Ok(Some(identity)) => {
+                        charge.refund();
+                        return Ok(identity);
+                    }
+                    Ok(None) => {}
+                    // The token may be from an issuer that has not answered.
+                    Err(unavailable @ Denial::Unavailable(_)) => denial = unavailable,
+                    Err(refused) => return Err(refused),
                 }
-                Ok(None) => {}
-                // The token may be from an issuer that has not answered.
-                Err(unavailable @ Denial::Unavailable(_)) => denial = unavailable,
-                Err(refused) => return Err(refused),
             }
-        }
-        if matches!(denial, Denial::Unavailable(_)) {
-            charge.refund();
-        }
-        Err(denial)
+            if matches!(denial, Denial::Unavailable(_)) {
+                charge.refund();
+            }
+            Err(denial)
+        }))
     }
 
     /// The identity for a token according to its issuer; `None` if the issuer does not know the
