@@ -5,6 +5,15 @@
 //! fails at once; a broken connection is noticed immediately. Each user of the shared state chooses
 //! its content, and how to work without Valkey.
 
+/// A script for Valkey in several parts.
+macro_rules! script {
+    ($(#[$about:meta])* $name:ident = $($part:expr),+) => {
+        $(#[$about])*
+        static $name: std::sync::LazyLock<redis::Script> =
+            std::sync::LazyLock::new(|| redis::Script::new(&[$($part),+].concat()));
+    };
+}
+
 mod connection;
 pub mod link;
 mod membership;

@@ -12,7 +12,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -47,19 +47,14 @@ local function number(name)
 end
 ";
 
-fn script(rest: &str) -> Script {
-    Script::new(&[NUMBERS, rest].concat())
-}
-
-/// Renews the lease of a process, and removes processes whose lease has ended. Returns the epoch,
-/// the version of the list, and the changes since the known version: `some` with the changed
-/// processes (without a text if gone), or `all` with all processes.
-///
-/// `KEYS`: leases by end, processes by id, the version of each process's last change. `ARGV`: id,
-/// epoch or 0, the process as JSON, the lease in milliseconds, the known version.
-static RENEW: LazyLock<Script> = LazyLock::new(|| {
-    script(
-        r"
+script! {
+    /// Renews the lease of a process, and removes processes whose lease has ended. Returns the epoch,
+    /// the version of the list, and the changes since the known version: `some` with the changed
+    /// processes (without a text if gone), or `all` with all processes.
+    ///
+    /// `KEYS`: leases by end, processes by id, the version of each process's last change. `ARGV`: id,
+    /// epoch or 0, the process as JSON, the lease in milliseconds, the known version.
+    RENEW = NUMBERS, r"
 local changed = {}
 local latest = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 -- Where nobody has renewed a lease, it was Valkey that was away, and not they: each has another one.
@@ -125,14 +120,12 @@ if version ~= ARGV[5] then
   end
 end
 return answer
-",
-    )
-});
+"
+}
 
-/// Ends the lease of a process.
-static LEAVE: LazyLock<Script> = LazyLock::new(|| {
-    script(
-        r"
+script! {
+    /// Ends the lease of a process.
+    LEAVE = NUMBERS, r"
 if redis.call('HDEL', KEYS[2], ARGV[1]) == 1 then
   redis.call('ZREM', KEYS[1], ARGV[1])
   -- As a renewal does.
@@ -141,38 +134,34 @@ if redis.call('HDEL', KEYS[2], ARGV[1]) == 1 then
   redis.call('ZADD', KEYS[3], version, ARGV[1])
 end
 return 1
-",
-    )
-});
+"
+}
 
-/// Gives a process's lease an epoch that the process does not know, so that it takes another one
-/// with its next renewal.
-static DOUBT: LazyLock<Script> = LazyLock::new(|| {
-    script(
-        r"
+script! {
+    /// Gives a process's lease an epoch that the process does not know, so that it takes another one
+    /// with its next renewal.
+    DOUBT = NUMBERS, r"
 local held = redis.call('HGET', KEYS[2], ARGV[1])
 if held then
   local epoch = string.format('%.0f', math.max(number('#epoch') + 1, now))
   redis.call('HSET', KEYS[2], ARGV[1], epoch .. (string.match(held, ' .*') or ''), '#epoch', epoch)
 end
 return 1
-",
-    )
-});
+"
+}
 
-/// Whether the list has a process.
-static IS_LISTED: LazyLock<Script> =
-    LazyLock::new(|| Script::new("return redis.call('HEXISTS', KEYS[2], ARGV[1])"));
+script! {
+    /// Whether the list has a process.
+    IS_LISTED = "return redis.call('HEXISTS', KEYS[2], ARGV[1])"
+}
 
-/// Whether the list began less than a lease ago, so that live processes may not have joined yet.
-static IS_NEW: LazyLock<Script> = LazyLock::new(|| {
-    script(
-        r"
+script! {
+    /// Whether the list began less than a lease ago, so that live processes may not have joined yet.
+    IS_NEW = NUMBERS, r"
 local since = number('#since')
 return (since == 0 or now < since + ARGV[1]) and 1 or 0
-",
-    )
-});
+"
+}
 
 /// The description of this process with which it joins.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 //! Valkey can read only what is needed to find a question. The approvers' view and their answers
 //! are sealed, so that write access to Valkey is not enough to approve a call.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fanlight_canonical::identity::Principal;
@@ -65,16 +65,11 @@ local function all()
 end
 ";
 
-fn script(rest: &str) -> Script {
-    Script::new(&[ENTRIES, rest].concat())
-}
-
-/// Requests an approval. `ARGV`: the call, its principal, a new id, the waiter, the approvers'
-/// view, the limits of all calls and of one principal, and in milliseconds the lifetimes of the
-/// question and of the waiting state.
-static ASK: LazyLock<Script> = LazyLock::new(|| {
-    script(
-        r"
+script! {
+    /// Requests an approval. `ARGV`: the call, its principal, a new id, the waiter, the approvers'
+    /// view, the limits of all calls and of one principal, and in milliseconds the lifetimes of the
+    /// question and of the waiting state.
+    ASK = ENTRIES, r"
 local entries, count, own, decided, own_decided, again = all(), 0, 0, 0, 0, nil
 local oldest, own_oldest
 local function older(id, than)
@@ -121,14 +116,12 @@ redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
 redis.call('PEXPIRE', KEYS[1], 2 * ARGV[8])
 redis.call('PEXPIRE', KEYS[2], 2 * ARGV[8])
 return {'waiting', ARGV[3], ARGV[8]}
-",
-    )
-});
+"
+}
 
-/// Checks for an answer. `ARGV`: id, waiter, how long it counts as waiting.
-static LOOK: LazyLock<Script> = LazyLock::new(|| {
-    script(
-        r"
+script! {
+    /// Checks for an answer. `ARGV`: id, waiter, how long it counts as waiting.
+    LOOK = ENTRIES, r"
 local entry = one(ARGV[1])
 if not entry or entry.waiter ~= ARGV[2] then return {'over', ''} end
 if entry.status == 'approved' then
@@ -138,29 +131,25 @@ elseif entry.status == 'open' then
   keep(ARGV[1], entry)
 end
 return {entry.status, entry.by or ''}
-",
-    )
-});
+"
+}
 
-/// Stops waiting. `ARGV`: id, waiter.
-static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
-    script(
-        r"
+script! {
+    /// Stops waiting. `ARGV`: id, waiter.
+    GIVE_UP = ENTRIES, r"
 local entry = one(ARGV[1])
 if entry and entry.waiter == ARGV[2] then
   entry.waiter = nil
   keep(ARGV[1], entry)
 end
 return 'done'
-",
-    )
-});
+"
+}
 
-/// Stores an answer. `ARGV`: id, the expected call, the answer, the sealed approver, the lifetime
-/// of the answer.
-static DECIDE: LazyLock<Script> = LazyLock::new(|| {
-    script(
-        r"
+script! {
+    /// Stores an answer. `ARGV`: id, the expected call, the answer, the sealed approver, the lifetime
+    /// of the answer.
+    DECIDE = ENTRIES, r"
 local entry = one(ARGV[1])
 if not entry or entry.call ~= ARGV[2] then return {'unknown', ''} end
 if entry.status ~= 'open' then return {entry.status, entry.by} end
@@ -169,18 +158,18 @@ keep(ARGV[1], entry)
 redis.call('PEXPIRE', KEYS[1], 2 * ARGV[5])
 redis.call('PEXPIRE', KEYS[2], 2 * ARGV[5])
 return {'done', ''}
-",
-    )
-});
+"
+}
 
-/// The ids of all entries.
-static IDS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HKEYS', KEYS[1])"));
+script! {
+    /// The ids of all entries.
+    IDS = "return redis.call('HKEYS', KEYS[1])"
+}
 
-/// Reads questions. `ARGV`: ids. Returns for each existing one: id, approvers' view, status,
-/// approver, milliseconds left, whether it waits.
-static SHOW: LazyLock<Script> = LazyLock::new(|| {
-    script(
-        r"
+script! {
+    /// Reads questions. `ARGV`: ids. Returns for each existing one: id, approvers' view, status,
+    /// approver, milliseconds left, whether it waits.
+    SHOW = ENTRIES, r"
 local shown = {}
 for _, id in ipairs(ARGV) do
   local entry = one(id)
@@ -193,16 +182,14 @@ for _, id in ipairs(ARGV) do
   end
 end
 return shown
-",
-    )
-});
+"
+}
 
-/// Stores an approved call between two of its rounds, invisible to approvers. `ARGV`: the call, its
-/// principal, a new id, the server's state, the sealed approval, the limits of all calls and of one
-/// principal, the lifetime in milliseconds.
-static CONTINUES: LazyLock<Script> = LazyLock::new(|| {
-    script(
-        r"
+script! {
+    /// Stores an approved call between two of its rounds, invisible to approvers. `ARGV`: the call, its
+    /// principal, a new id, the server's state, the sealed approval, the limits of all calls and of one
+    /// principal, the lifetime in milliseconds.
+    CONTINUES = ENTRIES, r"
 local entries, count, own = all(), 0, 0
 for _, entry in pairs(entries) do
   count = count + 1
@@ -212,15 +199,13 @@ if count >= tonumber(ARGV[6]) or own >= tonumber(ARGV[7]) or entries[ARGV[3]] th
 keep(ARGV[3], {call = ARGV[1], owner = ARGV[2], state = ARGV[4], by = ARGV[5], expires = now + ARGV[8]})
 redis.call('PEXPIRE', KEYS[1], ARGV[8])
 return 'done'
-",
-    )
-});
+"
+}
 
-/// Uses up the approval of such a call. `ARGV`: the call, the state. Returns the sealed approval,
-/// or nothing.
-static IS_CONTINUED: LazyLock<Script> = LazyLock::new(|| {
-    script(
-        r"
+script! {
+    /// Uses up the approval of such a call. `ARGV`: the call, the state. Returns the sealed approval,
+    /// or nothing.
+    IS_CONTINUED = ENTRIES, r"
 for id, entry in pairs(all()) do
   if entry.call == ARGV[1] and entry.state == ARGV[2] then
     remove(id)
@@ -228,9 +213,8 @@ for id, entry in pairs(all()) do
   end
 end
 return ''
-",
-    )
-});
+"
+}
 
 /// The approvals in common with other replicas.
 #[derive(Clone)]

@@ -1,7 +1,6 @@
 //! Users' grants, registered clients and pending sign-ins in common with all replicas. All of them
 //! are sealed before they get here.
 
-use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
@@ -22,27 +21,31 @@ const UNEVEN: u64 = 4;
 /// How long a renewed grant waits for a confirmation by a replica of Valkey.
 const REPLICATED: Duration = Duration::from_millis(200);
 
-static NOW: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('TIME')[1]"));
-static GET: LazyLock<Script> =
-    LazyLock::new(|| Script::new("return redis.call('HGET', KEYS[1], ARGV[1])"));
-static ALL: LazyLock<Script> =
-    LazyLock::new(|| Script::new("return redis.call('HGETALL', KEYS[1])"));
-static OWNERS: LazyLock<Script> =
-    LazyLock::new(|| Script::new("return redis.call('SMEMBERS', KEYS[1])"));
+script! {
+    NOW = "return redis.call('TIME')[1]"
+}
+script! {
+    GET = "return redis.call('HGET', KEYS[1], ARGV[1])"
+}
+script! {
+    ALL = "return redis.call('HGETALL', KEYS[1])"
+}
+script! {
+    OWNERS = "return redis.call('SMEMBERS', KEYS[1])"
+}
 
-/// Replaces an entry if it has the expected value. Returns 1 if it was replaced, 0 if it has
-/// another value, and -1 if there are too many.
-///
-/// `KEYS`: the owner's entries, the owners, the entries' expiry times. `ARGV`: first the name, the
-/// owner, the expected value and the new value. Each value follows a `+`, or is empty for none.
-/// Then the time when the entry expires, the limits of entries and of owners, and whether the
-/// oldest entry gives way at the limit.
-///
-/// If all entries of an owner expire, their keys expire with the last one. Once there are too many
-/// owners, those without entries are removed from the index; their keys are on the same server.
-static EXCHANGE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
+script! {
+    /// Replaces an entry if it has the expected value. Returns 1 if it was replaced, 0 if it has
+    /// another value, and -1 if there are too many.
+    ///
+    /// `KEYS`: the owner's entries, the owners, the entries' expiry times. `ARGV`: first the name, the
+    /// owner, the expected value and the new value. Each value follows a `+`, or is empty for none.
+    /// Then the time when the entry expires, the limits of entries and of owners, and whether the
+    /// oldest entry gives way at the limit.
+    ///
+    /// If all entries of an owner expire, their keys expire with the last one. Once there are too many
+    /// owners, those without entries are removed from the index; their keys are on the same server.
+    EXCHANGE = r"
 local now = tonumber(redis.call('TIME')[1])
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now)) do
   redis.call('HDEL', KEYS[1], name)
@@ -80,22 +83,19 @@ if redis.call('ZCARD', KEYS[3]) == redis.call('HLEN', KEYS[1]) then
   redis.call('EXPIREAT', KEYS[3], last)
 end
 return 1
-",
-    )
-});
+"
+}
 
-/// Removes an owner's entries. `KEYS`: the owner's entries, the owners, the entries' expiry times.
-/// `ARGV`: owner.
-static REMOVE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
+script! {
+    /// Removes an owner's entries. `KEYS`: the owner's entries, the owners, the entries' expiry times.
+    /// `ARGV`: owner.
+    REMOVE = r"
 local count = redis.call('HLEN', KEYS[1])
 redis.call('DEL', KEYS[1], KEYS[3])
 redis.call('SREM', KEYS[2], ARGV[1])
 return count
-",
-    )
-});
+"
+}
 
 /// The entries in common with all replicas.
 #[derive(Debug)]

@@ -1,5 +1,4 @@
 //! Rate limits of clients, counted by all replicas together.
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use fanlight_fair::TooMany;
@@ -8,7 +7,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
 use super::{Replicas, digest};
-use crate::{Script, SharedError};
+use crate::SharedError;
 
 /// The tag of the keys of limits that clients share. They have to be on one server of a cluster,
 /// since a request takes from all of its limits or from none. Limits that count each client
@@ -18,15 +17,14 @@ const TAG: &str = "rates";
 /// server, but no limit.
 const CLIENT_DIGITS: usize = 16;
 
-/// Takes one request from each limit, or from none: the generic cell rate algorithm, as in
-/// `fanlight_fair::Rate`, with the server's clock. Returns 0 and the wait until the turn, or 1 and
-/// the time until one more request could be taken, in microseconds.
-///
-/// `KEYS`: the limits. `ARGV`: for each limit the time that one request takes, the burst, and the
-/// longest wait for a turn.
-static TAKE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
+script! {
+    /// Takes one request from each limit, or from none: the generic cell rate algorithm, as in
+    /// `fanlight_fair::Rate`, with the server's clock. Returns 0 and the wait until the turn, or 1 and
+    /// the time until one more request could be taken, in microseconds.
+    ///
+    /// `KEYS`: the limits. `ARGV`: for each limit the time that one request takes, the burst, and the
+    /// longest wait for a turn.
+    TAKE = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local turn, used = 0, {}
@@ -48,15 +46,13 @@ for i, key in ipairs(KEYS) do
   redis.call('SET', key, string.format('%.0f', used[i]), 'PX', math.ceil((used[i] - now) / 1000))
 end
 return {0, math.ceil(turn)}
-",
-    )
-});
+"
+}
 
-/// Gives back what [`TAKE`] took. `KEYS`: the limits. `ARGV`: for each limit the time that one
-/// request takes.
-static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
+script! {
+    /// Gives back what [`TAKE`] took. `KEYS`: the limits. `ARGV`: for each limit the time that one
+    /// request takes.
+    GIVE_BACK = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 for i, key in ipairs(KEYS) do
@@ -68,9 +64,8 @@ for i, key in ipairs(KEYS) do
   end
 end
 return 1
-",
-    )
-});
+"
+}
 
 impl CommonLimits for Replicas {
     fn take(&self, limits: Vec<CommonLimit>) -> BoxFuture<'_, Result<Duration, NotTaken>> {

@@ -1,17 +1,15 @@
 //! Values that may be used once across all replicas.
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use fanlight_auth::{NotKnown, UsedOnce};
 use futures_util::future::BoxFuture;
 
 use super::{CLOCKS, Replicas, digest, millis};
-use crate::Script;
 
-/// Marks a key for some milliseconds. Returns 1 if it was not marked before.
-static MARK: LazyLock<Script> = LazyLock::new(|| {
-    Script::new("if redis.call('SET', KEYS[1], '', 'NX', 'PX', ARGV[1]) then return 1 end return 0")
-});
+script! {
+    /// Marks a key for some milliseconds. Returns 1 if it was not marked before.
+    MARK = "if redis.call('SET', KEYS[1], '', 'NX', 'PX', ARGV[1]) then return 1 end return 0"
+}
 
 impl UsedOnce for Replicas {
     fn use_once(&self, what: &[u8], time: Duration) -> BoxFuture<'_, Result<bool, NotKnown>> {

@@ -3,14 +3,13 @@
 //! The file of pins belongs to the configuration, which a replica often cannot write. So further
 //! approvals are stored in Valkey, for exactly this file. They do not apply to another file.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use fanlight_protocol::seal::{Keys, Seal};
 use tracing::warn;
 
 use super::{digest, millis};
-use crate::{Script, Shared};
+use crate::Shared;
 
 const TAG: &str = "pins";
 /// How long approvals are stored for an unused file.
@@ -18,25 +17,23 @@ const KEPT: Duration = Duration::from_secs(365 * 86_400);
 /// The purpose of the seal on approvals.
 const PURPOSE: &[u8] = b"pins in common: ";
 
-/// Reads approvals and extends their lifetime. `ARGV`: the lifetime.
-static READ: LazyLock<Script> = LazyLock::new(|| {
-    Script::new("redis.call('PEXPIRE', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])")
-});
+script! {
+    /// Reads approvals and extends their lifetime. `ARGV`: the lifetime.
+    READ = "redis.call('PEXPIRE', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])"
+}
 
-/// Replaces approvals if they are the expected ones. `ARGV`: the digest of the previous approvals,
-/// or nothing; the new approvals, preceded by their digest; their lifetime; the channel for
-/// announcing them. Returns 1 if they were replaced, 0 if somebody else was faster.
-static APPROVE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
+script! {
+    /// Replaces approvals if they are the expected ones. `ARGV`: the digest of the previous approvals,
+    /// or nothing; the new approvals, preceded by their digest; their lifetime; the channel for
+    /// announcing them. Returns 1 if they were replaced, 0 if somebody else was faster.
+    APPROVE = r"
 local held = redis.call('GET', KEYS[1])
 if (held and string.match(held, '^%x+') or '') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 redis.call('PUBLISH', ARGV[4], '')
 return 1
-",
-    )
-});
+"
+}
 
 /// Approvals beyond the files of pins.
 pub struct CommonPins {

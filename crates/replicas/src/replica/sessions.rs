@@ -4,7 +4,6 @@
 //! A record can be claimed once its owner has released it, or has lost its lease. Valkey decides
 //! which claim was first.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use fanlight_canonical::ProcessRun;
@@ -14,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use super::millis;
-use crate::{LEASE, Membership, Script, Shared, SharedError};
+use crate::{LEASE, Membership, Shared, SharedError};
 
 /// The limit of queued notes. There is no option, since dropped notes only let records expire.
 const WAITING: usize = 4096;
@@ -23,12 +22,11 @@ const AT_ONCE: usize = 64;
 /// How often to check whether an unresponsive replica has lost its lease.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Writes, prolongs, removes or releases the record of a session that this replica owns. A given
-/// record is written first. Returns the previous owner: an empty text if there was no record,
-/// `released` if it had been released.
-static CHANGE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
+script! {
+    /// Writes, prolongs, removes or releases the record of a session that this replica owns. A given
+    /// record is written first. Returns the previous owner: an empty text if there was no record,
+    /// `released` if it had been released.
+    CHANGE = r"
 local owner = redis.call('HGET', KEYS[1], 'owner')
 local is_own = owner == ARGV[1]
 if ARGV[4] ~= '' and (is_own or not owner) then
@@ -53,15 +51,13 @@ if owner == '' then
   return 'released'
 end
 return owner or ''
-",
-    )
-});
+"
+}
 
-/// Makes this replica the owner of a session that was released, or that belongs to the given
-/// replica, which has ended. Repeating a claim whose answer was lost succeeds again.
-static CLAIM: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
+script! {
+    /// Makes this replica the owner of a session that was released, or that belongs to the given
+    /// replica, which has ended. Repeating a claim whose answer was lost succeeds again.
+    CLAIM = r"
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if not owner then
   return {'nobody', ''}
@@ -73,25 +69,22 @@ end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'claim', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {'', redis.call('HGET', KEYS[1], 'record') or ''}
-",
-    )
-});
+"
+}
 
 /// The answer of [`CLAIM`] for a session without a record.
 const NO_RECORD: &str = "nobody";
 
-/// Releases a session that this replica owns by this claim and no later one.
-static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
+script! {
+    /// Releases a session that this replica owns by this claim and no later one.
+    GIVE_UP = r"
 local claimed = redis.call('HMGET', KEYS[1], 'owner', 'claim')
 if claimed[1] == ARGV[1] and claimed[2] == ARGV[2] then
   return redis.call('HSET', KEYS[1], 'owner', '')
 end
 return 0
-",
-    )
-});
+"
+}
 
 /// A change of a session's record that nobody waits for.
 enum Note {

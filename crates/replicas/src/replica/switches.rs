@@ -4,10 +4,9 @@
 //! make one nor bring back an earlier one at a replica that knows a later one.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::{Script, Shared};
+use crate::Shared;
 use fanlight_protocol::epoch;
 use fanlight_protocol::seal::{Keys, Seal};
 use tokio::sync::watch;
@@ -22,15 +21,14 @@ const PURPOSE: &[u8] = b"switches in common: ";
 /// The interval for repeating announcements that failed.
 const AGAIN: Duration = Duration::from_secs(1);
 
-static READ: LazyLock<Script> =
-    LazyLock::new(|| Script::new("return redis.call('HGETALL', KEYS[1])"));
+script! {
+    READ = "return redis.call('HGETALL', KEYS[1])"
+}
 
-/// Stores a switch. `ARGV`: server, the sealed switch, the channel for announcing it.
-static TELL: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) redis.call('PUBLISH', ARGV[3], '') return 1",
-    )
-});
+script! {
+    /// Stores a switch. `ARGV`: server, the sealed switch, the channel for announcing it.
+    TELL = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) redis.call('PUBLISH', ARGV[3], '') return 1"
+}
 
 /// The servers that operators switched at any replica.
 pub struct Switches {

@@ -3,7 +3,7 @@
 //! Each record is sealed for its task and client. Write access to Valkey is enough to make a task
 //! forgotten, but not to change its server or its call.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{PolicyAction, PolicyKind, PolicySubject};
@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use super::{NESTING, digest, millis};
-use crate::{Script, Shared, SharedError};
+use crate::{Shared, SharedError};
 
 /// The purpose of the seal on records.
 const PURPOSE: &[u8] = b"task in common: ";
@@ -24,19 +24,19 @@ const LARGEST: usize = 4 << 10;
 /// The size limit of a record.
 const LONGEST: usize = 2 * LARGEST;
 
-/// Returns the record of a task and its remaining lifetime in milliseconds.
-static FIND: LazyLock<Script> = LazyLock::new(|| {
-    Script::new("return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1])}")
-});
-static FORGET: LazyLock<Script> =
-    LazyLock::new(|| Script::new("return redis.call('DEL', KEYS[1])"));
+script! {
+    /// Returns the record of a task and its remaining lifetime in milliseconds.
+    FIND = "return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1])}"
+}
+script! {
+    FORGET = "return redis.call('DEL', KEYS[1])"
+}
 
-/// Stores a record. `ARGV`: the digest of the server, the record, its lifetime in milliseconds, and
-/// 1 if the server created the task. An existing record stays, unless another server created the
-/// task.
-static LEARN: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
+script! {
+    /// Stores a record. `ARGV`: the digest of the server, the record, its lifetime in milliseconds, and
+    /// 1 if the server created the task. An existing record stays, unless another server created the
+    /// task.
+    LEARN = r"
 local known = redis.call('GET', KEYS[1])
 if not known or ARGV[4] == '1' then
   redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
@@ -44,9 +44,8 @@ elseif string.match(known, '^%x+') == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end
 return 1
-",
-    )
-});
+"
+}
 
 /// The tasks in common with all replicas.
 pub(super) struct TasksInCommon {
