@@ -138,7 +138,7 @@ fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
     {
         return Err(refused_error("the ID token is for another client"));
     }
-    let shown = json::text(claims, "nonce").unwrap_or_default();
+    let shown = claims.text_at("nonce").unwrap_or_default();
     if verify_slices_are_equal(shown.as_bytes(), nonce.as_bytes()).is_err() {
         return Err(refused_error("the ID token belongs to another sign-in"));
     }

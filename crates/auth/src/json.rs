@@ -40,14 +40,6 @@ pub(crate) fn base64url(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// The text in the member `name`; `None` if it is absent or something else.
-pub(crate) fn text(object: &Json, name: &str) -> Option<String> {
-    object
-        .peek(name)?
-        .as_str()
-        .map(std::borrow::Cow::into_owned)
-}
-
 /// The texts of a member that is a text or an array of texts; `None` for anything else.
 pub(crate) fn texts(value: &Json) -> Option<Vec<String>> {
     let owned = |value: &Json| value.as_str().map(std::borrow::Cow::into_owned);

@@ -60,13 +60,13 @@ impl Key {
             return None;
         }
         let algorithm = if says("alg") {
-            Some(Algorithm::from_name(&json::text(jwk, "alg")?)?)
+            Some(Algorithm::from_name(&jwk.text_at("alg")?)?)
         } else {
             None
         };
-        let number = |name: &str| json::base64url(&json::text(jwk, name)?);
-        let curve = json::text(jwk, "crv");
-        let kind = json::text(jwk, "kty")?;
+        let number = |name: &str| json::base64url(&jwk.text_at(name)?);
+        let curve = jwk.text_at("crv");
+        let kind = jwk.text_at("kty")?;
         let (one, other) = match kind.as_str() {
             "RSA" => (number("n")?, number("e")?),
             "EC" => (number("x")?, number("y")?),
@@ -83,7 +83,7 @@ impl Key {
             _ => return None,
         };
         let id = if says("kid") {
-            Some(json::text(jwk, "kid")?)
+            Some(jwk.text_at("kid")?)
         } else {
             None
         };

@@ -130,7 +130,7 @@ pub(crate) fn binding(claims: &Json) -> Result<Binding, Denial> {
         return Ok(Binding::None);
     };
     let hash = |name: &str| {
-        json::base64url(&json::text(&confirmation, name)?)?
+        json::base64url(&confirmation.text_at(name)?)?
             .try_into()
             .ok()
     };
@@ -206,7 +206,7 @@ fn actors(claim: &Json) -> Vec<String> {
     let chain = std::iter::from_fn(|| {
         let actor = next.take()?;
         next = actor.get("act");
-        json::text(&actor, "sub")
+        actor.text_at("sub")
     });
     chain.take(MAX_ACTORS).collect()
 }

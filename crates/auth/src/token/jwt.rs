@@ -94,13 +94,13 @@ impl<'a> Jwt<'a> {
             let kind = kind.to_ascii_lowercase();
             TYPES.contains(&kind.strip_prefix("application/").unwrap_or(&kind))
         };
-        if header.peek("typ").is_some() && !json::text(header, "typ").is_some_and(is_accepted) {
+        if header.peek("typ").is_some() && !header.text_at("typ").is_some_and(is_accepted) {
             return Err(Denial::Invalid("the token is not an access token".into()));
         }
         let algorithm = self
             .algorithm()
             .ok_or_else(|| Denial::Invalid("the token's algorithm is not accepted".into()))?;
-        let key = json::text(header, "kid");
+        let key = header.text_at("kid");
         if header.peek("kid").is_some() && key.as_ref().is_none_or(|key| key.len() > MAX_KEY_ID) {
             return Err(malformed_token());
         }
@@ -120,7 +120,9 @@ impl<'a> Jwt<'a> {
     }
 
     fn algorithm(&self) -> Option<Algorithm> {
-        json::text(&self.header, "alg").and_then(|name| Algorithm::from_name(&name))
+        self.header
+            .text_at("alg")
+            .and_then(|name| Algorithm::from_name(&name))
     }
 
     /// A refused header parameter, among those that `is_meant`.

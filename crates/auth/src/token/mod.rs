@@ -170,7 +170,10 @@ impl Tokens {
             let issuers: Vec<_> = self.issuers.iter().filter(is_opaque).cloned().collect();
             return Ok(self.verify_by_asking(shown, issuers, charge));
         };
-        let issuer = json::text(&named.claims, "iss").and_then(|name| self.issuer_named(&name));
+        let issuer = named
+            .claims
+            .text_at("iss")
+            .and_then(|name| self.issuer_named(&name));
         let issuer =
             issuer.ok_or_else(|| Denial::Invalid("the token's issuer is not accepted".into()))?;
         if issuer.introspection.is_some() {

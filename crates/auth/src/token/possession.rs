@@ -94,7 +94,7 @@ pub(super) async fn use_everywhere(
         Some(
             [
                 &thumbprint_of(&jwk)?[..],
-                json::text(&jwt.claims, "jti")?.as_bytes(),
+                jwt.claims.text_at("jti")?.as_bytes(),
             ]
             .concat(),
         )
@@ -143,7 +143,10 @@ impl<'a> Proof<'a> {
                 "the proof in the header DPoP was made with another key than the token's",
             ));
         }
-        let id = json::text(&jwt.claims, "jti").filter(|id| !id.is_empty() && id.len() <= MAX_ID);
+        let id = jwt
+            .claims
+            .text_at("jti")
+            .filter(|id| !id.is_empty() && id.len() <= MAX_ID);
         let id = id.ok_or_else(malformed)?;
         Ok(Self {
             jwt,
@@ -163,7 +166,11 @@ impl<'a> Proof<'a> {
             ));
         }
         let public_url = tokens.settings.public_url.as_deref();
-        let url = json::text(&self.jwt.claims, "htu").and_then(|text| without_query(&text));
+        let url = self
+            .jwt
+            .claims
+            .text_at("htu")
+            .and_then(|text| without_query(&text));
         if url.is_none()
             || url != public_url.and_then(|public_url| url_of(public_url, &shown.request))
         {

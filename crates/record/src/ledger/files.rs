@@ -29,15 +29,12 @@ impl LedgerFiles {
 
     /// The audit logs in a folder, by name.
     pub fn in_folder(folder: &Path) -> Vec<Self> {
-        let names = fs::read_dir(folder)
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let stem = |name: String| {
-            let stem = name.strip_suffix(LINES)?.strip_suffix('.')?;
-            Some(first_line(stem).map_or(stem, |(stem, _)| stem).to_owned())
+        let stem = |stem: String| {
+            first_line(&stem)
+                .map_or(&*stem, |(stem, _)| stem)
+                .to_owned()
         };
-        let mut stems: Vec<_> = names.filter_map(stem).collect();
+        let mut stems: Vec<_> = stems_in(folder).map(stem).collect();
         stems.sort();
         stems.dedup();
         stems
@@ -78,23 +75,13 @@ impl LedgerFiles {
 
     /// The files before the current one, the oldest first.
     pub(crate) fn earlier_files(&self) -> Vec<PathBuf> {
-        let names = fs::read_dir(&self.folder)
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let is_own = |name: &String| {
-            let stem = name
-                .strip_suffix(LINES)
-                .and_then(|name| name.strip_suffix('.'));
-            stem.and_then(first_line)
-                .is_some_and(|(stem, _)| stem == self.stem)
-        };
+        let is_own = |stem: &String| first_line(stem).is_some_and(|(stem, _)| stem == self.stem);
         // The numbers have the same number of digits.
-        let mut names: Vec<_> = names.filter(is_own).collect();
-        names.sort();
-        names
+        let mut stems: Vec<_> = stems_in(&self.folder).filter(is_own).collect();
+        stems.sort();
+        stems
             .into_iter()
-            .map(|name| self.folder.join(name))
+            .map(|stem| self.folder.join(format!("{stem}.{LINES}")))
             .collect()
     }
 
@@ -119,6 +106,15 @@ impl LedgerFiles {
             .mode(0o700)
             .create(&self.folder)
     }
+}
+
+/// The names of the files with lines in a folder, without the ending.
+fn stems_in(folder: &Path) -> impl Iterator<Item = String> {
+    let names = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| Some(name.strip_suffix(LINES)?.strip_suffix('.')?.to_owned()))
 }
 
 /// The stem and the number of the first line in the name of an earlier file.

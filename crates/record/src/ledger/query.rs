@@ -66,20 +66,29 @@ pub(crate) struct Head {
 /// Parses the first line of a file.
 pub(crate) fn head_of(line: &[u8]) -> Option<Head> {
     let line = Json::parse(line.to_vec().into(), MAX_NESTING).ok()?;
-    let number = u64::try_from(line.get("seq")?.as_i64()?).ok()?;
+    let number = count_at(&line, "seq")?;
     let heads = line.get("tree")?;
     let heads = heads
         .elements()
         .map(|place| hash_of(&heads.slice(place).as_str()?))
         .collect::<Option<_>>()?;
-    let blocks = u64::try_from(line.get("blocks")?.as_i64()?).ok()?;
-    let time = humantime::parse_rfc3339(&line.get("time")?.as_str()?).ok()?;
-    let day = time.duration_since(UNIX_EPOCH).ok()?.as_secs() / 86_400;
+    let blocks = count_at(&line, "blocks")?;
+    let day = time_of(&line)?.duration_since(UNIX_EPOCH).ok()?.as_secs() / 86_400;
     Some(Head {
         number: Some(number).filter(|number| *number > 0)?,
         day,
         edge: Edge::new(blocks, heads)?,
     })
+}
+
+/// The number that a line has as `member`.
+pub(crate) fn count_at(line: &Json, member: &str) -> Option<u64> {
+    u64::try_from(line.get(member)?.as_i64()?).ok()
+}
+
+/// The time of a line.
+pub(crate) fn time_of(line: &Json) -> Option<SystemTime> {
+    humantime::parse_rfc3339(&line.text_at("time")?).ok()
 }
 
 /// The hash of the previous block that a line has; only the first line of a block has one.
@@ -142,11 +151,7 @@ impl Filter {
     /// Whether the filter selects a line.
     #[must_use]
     pub fn wants(&self, line: &Json) -> bool {
-        let text = |member: &str| {
-            line.peek(member)
-                .and_then(|value| value.as_str())
-                .unwrap_or_default()
-        };
+        let text = |member: &str| line.text_at(member).unwrap_or_default();
         let is = |wanted: &Option<String>, member: &str| {
             wanted.as_ref().is_none_or(|wanted| *wanted == text(member))
         };
@@ -156,10 +161,8 @@ impl Filter {
         if !is(&self.server, "server")
             || !is(&self.action, "action")
             || !is(&self.outcome, "outcome")
+            || !is(&self.task, "task")
         {
-            return false;
-        }
-        if !is(&self.task, "task") {
             return false;
         }
         let matches_item = |pattern: &String| {
@@ -205,14 +208,8 @@ pub fn read(
         }
         found.extend(of_record);
     }
-    let time = |line: &Json| {
-        line.peek("time")
-            .and_then(|time| time.as_str())
-            .unwrap_or_default()
-            .into_owned()
-    };
     // Lines of one audit log keep their order.
-    found.sort_by_cached_key(|line| std::cmp::Reverse(time(line)));
+    found.sort_by_cached_key(|line| std::cmp::Reverse(line.text_at("time")));
     found.truncate(most);
     Ok(found)
 }
@@ -260,7 +257,7 @@ fn is_before(path: &Path, since: Option<SystemTime>) -> bool {
     let first = lines_of(path).ok().and_then(|mut lines| {
         let line = lines.next_line().ok()??;
         let line = Json::parse(line.text.to_vec().into(), MAX_NESTING).ok()?;
-        humantime::parse_rfc3339(&line.get("time")?.as_str()?).ok()
+        time_of(&line)
     });
     first.is_some_and(|first| first < since)
 }

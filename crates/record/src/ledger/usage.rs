@@ -6,7 +6,7 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::estimated_tokens;
 
 use crate::ledger::files::LedgerFiles;
-use crate::ledger::query::{Filter, Unreadable, each};
+use crate::ledger::query::{Filter, Unreadable, count_at, each};
 
 /// The most rows of a usage table. Further usage is counted in one common row.
 const ROWS: usize = 10_000;
@@ -67,12 +67,8 @@ pub fn usage(
 }
 
 fn count(table: &mut BTreeMap<UseKey, Use>, line: &Json) {
-    let text = |member| text_of(line, member);
-    let number = |member: &str| {
-        line.get(member)
-            .and_then(|value| u64::try_from(value.as_i64()?).ok())
-            .unwrap_or_default()
-    };
+    let text = |member| line.text_at(member).unwrap_or_default();
+    let number = |member| count_at(line, member).unwrap_or_default();
     let outcome = text("outcome");
     if text("event") != "request" || outcome == "decided" {
         return;
@@ -124,7 +120,7 @@ pub fn calls(records: &[LedgerFiles]) -> Result<Calls, Unreadable> {
     let mut calls = Calls::default();
     for path in records.iter().flat_map(LedgerFiles::list) {
         each(&path, |line| {
-            let text = |member| text_of(&line, member);
+            let text = |member| line.text_at(member).unwrap_or_default();
             let time = Some(text("time")).filter(|time| !time.is_empty());
             calls.since = calls.since.take().into_iter().chain(time).min();
             let has_run = !matches!(&*text("outcome"), "refused" | "not_run" | "decided");
@@ -135,10 +131,4 @@ pub fn calls(records: &[LedgerFiles]) -> Result<Calls, Unreadable> {
         })?;
     }
     Ok(calls)
-}
-
-/// The text of a member; empty if it has none.
-fn text_of(line: &Json, member: &str) -> String {
-    let value = line.peek(member).and_then(|value| value.as_str());
-    value.unwrap_or_default().into_owned()
 }

@@ -1,7 +1,6 @@
 //! Verifies that an audit log has not been changed.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +10,7 @@ use fanlight_protocol::json::MAX_NESTING;
 
 use crate::ledger::checkpoint::{Checkpoint, PublicKey};
 use crate::ledger::files::LedgerFiles;
-use crate::ledger::query::{Unreadable, head_of, lines_of, previous_block};
+use crate::ledger::query::{Unreadable, count_at, head_of, lines_of, previous_block, time_of};
 use crate::ledger::tree::{BlockHash, Edge, Hash};
 
 /// The time after which a checkpoint is written, if there are new lines.
@@ -179,14 +178,17 @@ struct Reading {
 }
 
 /// The fault of a line.
+#[derive(Debug, thiserror::Error)]
 enum WrongLine {
+    #[error("this line cannot be read")]
     Unreadable,
-    Number {
-        expected: u64,
-    },
+    #[error("this is not line {expected}: lines were removed, added or moved")]
+    Number { expected: u64 },
+    #[error("the lines of the previous block were changed: their hash differs")]
     Chain,
+    #[error("the first line of this file does not match the lines before it")]
     Head,
-    /// The checkpoint of so many blocks.
+    #[error("the checkpoint of {0} blocks does not match")]
     Checkpoint(u64),
 }
 
@@ -202,27 +204,6 @@ impl WrongLine {
                 line,
                 what: self.to_string(),
             },
-        }
-    }
-}
-
-impl fmt::Display for WrongLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable => f.write_str("this line cannot be read"),
-            Self::Number { expected } => write!(
-                f,
-                "this is not line {expected}: lines were removed, added or moved"
-            ),
-            Self::Chain => {
-                f.write_str("the lines of the previous block were changed: their hash differs")
-            }
-            Self::Head => {
-                f.write_str("the first line of this file does not match the lines before it")
-            }
-            Self::Checkpoint(size) => {
-                write!(f, "the checkpoint of {size} blocks does not match")
-            }
         }
     }
 }
@@ -244,10 +225,7 @@ impl Reading {
     fn take(&mut self, text: &[u8], is_first_of_file: bool) -> Result<(), WrongLine> {
         let line =
             Json::parse(text.to_vec().into(), MAX_NESTING).map_err(|_| WrongLine::Unreadable)?;
-        let number = line
-            .get("seq")
-            .and_then(|number| u64::try_from(number.as_i64()?).ok());
-        let number = number.ok_or(WrongLine::Unreadable)?;
+        let number = count_at(&line, "seq").ok_or(WrongLine::Unreadable)?;
         let previous = previous_block(&line);
         if previous.is_some() || is_first_of_file {
             self.end_block().map_err(WrongLine::Checkpoint)?;
@@ -340,8 +318,4 @@ impl Reading {
             after: self.last - covered.min(self.last),
         })
     }
-}
-
-fn time_of(line: &Json) -> Option<SystemTime> {
-    humantime::parse_rfc3339(&line.get("time")?.as_str()?).ok()
 }
