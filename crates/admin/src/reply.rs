@@ -147,7 +147,7 @@ impl Refusal {
                     ..Self::new(StatusCode::TOO_MANY_REQUESTS, text)
                 }
             }
-            Denied::Unavailable(text) => Self::new(StatusCode::SERVICE_UNAVAILABLE, text.clone()),
+            Denied::Unavailable(text) => Self::unavailable(text.clone()),
         }
     }
 
@@ -168,7 +168,7 @@ impl From<Rejection> for Refusal {
 
 impl From<NotRecorded> for Refusal {
     fn from(not_recorded: NotRecorded) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, not_recorded.to_string())
+        Self::unavailable(not_recorded.to_string())
     }
 }
 

@@ -16,81 +16,76 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 #[derive(Debug)]
 struct Asset {
     name: &'static str,
-    kind: &'static str,
     text: &'static str,
 }
 
 macro_rules! assets {
-    ($($file:literal: $kind:expr),* $(,)?) => {
-        &[$(Asset { name: $file, kind: $kind, text: include_str!(concat!("../ui/", $file)) }),*]
+    ($($file:literal),* $(,)?) => {
+        &[$(Asset { name: $file, text: include_str!(concat!("../ui/", $file)) }),*]
     };
 }
 
-const HTML: &str = "text/html; charset=utf-8";
-const STYLE: &str = "text/css; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
-
 const ASSETS: &[Asset] = assets![
-    "index.html": HTML,
-    "callback.html": HTML,
-    "style.css": STYLE,
-    "forms.css": STYLE,
-    "icon.svg": "image/svg+xml",
-    "act.js": SCRIPT,
-    "app.js": SCRIPT,
-    "approvals.js": SCRIPT,
-    "audit.js": SCRIPT,
-    "api.js": SCRIPT,
-    "callback.js": SCRIPT,
-    "compare.js": SCRIPT,
-    "config.js": SCRIPT,
-    "connect.js": SCRIPT,
-    "connections.js": SCRIPT,
-    "dom.js": SCRIPT,
-    "filter-fields.js": SCRIPT,
-    "format.js": SCRIPT,
-    "json.js": SCRIPT,
-    "keep-content.js": SCRIPT,
-    "limits.js": SCRIPT,
-    "live.js": SCRIPT,
-    "log.js": SCRIPT,
-    "overview.js": SCRIPT,
-    "payload.js": SCRIPT,
-    "pins.js": SCRIPT,
-    "record.js": SCRIPT,
-    "running.js": SCRIPT,
-    "server-log.js": SCRIPT,
-    "sessions.js": SCRIPT,
-    "sign-in.js": SCRIPT,
-    "spans.js": SCRIPT,
-    "sse.js": SCRIPT,
-    "statistics.js": SCRIPT,
-    "table.js": SCRIPT,
-    "trace.js": SCRIPT,
-    "trace-filters.js": SCRIPT,
-    "traces.js": SCRIPT,
-    "trouble.js": SCRIPT,
-    "visible.js": SCRIPT,
-    "call/attend.js": SCRIPT,
-    "call/confirm.js": SCRIPT,
-    "call/content.js": SCRIPT,
-    "call/history.js": SCRIPT,
-    "call/question.js": SCRIPT,
-    "call/runner.js": SCRIPT,
-    "catalogue/catalogue.js": SCRIPT,
-    "catalogue/entry.js": SCRIPT,
-    "catalogue/tree.js": SCRIPT,
-    "form/field.js": SCRIPT,
-    "form/files.js": SCRIPT,
-    "form/form.js": SCRIPT,
-    "form/schema.js": SCRIPT,
-    "form/several.js": SCRIPT,
-    "form/simple.js": SCRIPT,
-    "form/union.js": SCRIPT,
-    "servers/list.js": SCRIPT,
-    "servers/lists.js": SCRIPT,
-    "servers/server.js": SCRIPT,
-    "servers/state.js": SCRIPT,
+    "index.html",
+    "callback.html",
+    "style.css",
+    "forms.css",
+    "icon.svg",
+    "act.js",
+    "app.js",
+    "approvals.js",
+    "audit.js",
+    "api.js",
+    "callback.js",
+    "compare.js",
+    "config.js",
+    "connect.js",
+    "connections.js",
+    "dom.js",
+    "filter-fields.js",
+    "format.js",
+    "json.js",
+    "keep-content.js",
+    "limits.js",
+    "live.js",
+    "log.js",
+    "overview.js",
+    "payload.js",
+    "pins.js",
+    "record.js",
+    "running.js",
+    "server-log.js",
+    "sessions.js",
+    "sign-in.js",
+    "spans.js",
+    "sse.js",
+    "statistics.js",
+    "table.js",
+    "trace.js",
+    "trace-filters.js",
+    "traces.js",
+    "trouble.js",
+    "visible.js",
+    "call/attend.js",
+    "call/confirm.js",
+    "call/content.js",
+    "call/history.js",
+    "call/question.js",
+    "call/runner.js",
+    "catalogue/catalogue.js",
+    "catalogue/entry.js",
+    "catalogue/tree.js",
+    "form/field.js",
+    "form/files.js",
+    "form/form.js",
+    "form/schema.js",
+    "form/several.js",
+    "form/simple.js",
+    "form/union.js",
+    "servers/list.js",
+    "servers/lists.js",
+    "servers/server.js",
+    "servers/state.js",
 ];
 
 /// The page itself.
@@ -136,7 +131,7 @@ impl Asset {
             (StatusCode::OK, self.text)
         };
         let headers = [
-            (CONTENT_TYPE, self.kind),
+            (CONTENT_TYPE, self.kind()),
             // Browsers have to check each time, since the next version of the program has other
             // files at the same paths.
             (CACHE_CONTROL, "no-cache"),
@@ -147,6 +142,15 @@ impl Asset {
             ),
         ];
         (status, headers, [(ETAG, tag)], text).into_response()
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.name.rsplit('.').next() {
+            Some("html") => "text/html; charset=utf-8",
+            Some("css") => "text/css; charset=utf-8",
+            Some("svg") => "image/svg+xml",
+            _ => "text/javascript; charset=utf-8",
+        }
     }
 
     fn tag(&self) -> String {
@@ -206,7 +210,7 @@ mod tests {
             ] {
                 assert!(!text.contains(forbidden), "{} has {forbidden}", asset.name);
             }
-            let inline = asset.kind == HTML
+            let inline = asset.kind().starts_with("text/html")
                 && (text.contains("<script>")
                     || text.contains("style=")
                     || text.contains("<style"));

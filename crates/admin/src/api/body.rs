@@ -20,8 +20,9 @@ use crate::settings::AdminSettings;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The body, of at most `limits.requestBody`.
-pub(super) async fn read(body: Body, settings: &AdminSettings) -> Result<Bytes, Refusal> {
-    read_up_to(settings.max_body, body, settings).await
+async fn read(admin: &Admin, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
+    require_json(headers)?;
+    read_up_to(usize::MAX, body, &admin.now().settings).await
 }
 
 /// The body of a request that must be JSON.
@@ -30,8 +31,7 @@ pub(super) async fn read_json(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Json, Refusal> {
-    require_json(headers)?;
-    let text = read(body, &admin.now().settings).await?;
+    let text = read(admin, headers, body).await?;
     Json::parse(text, DEFAULT_NESTING)
         .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))
 }
@@ -42,8 +42,7 @@ pub(super) async fn read_members<T: DeserializeOwned>(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<T, Refusal> {
-    require_json(headers)?;
-    let text = read(body, &admin.now().settings).await?;
+    let text = read(admin, headers, body).await?;
     serde_json::from_slice(&text)
         .map_err(|error| Refusal::bad_request(format!("the body is not as described: {error}")))
 }

@@ -76,23 +76,18 @@ pub(super) async fn end_session(State(admin): AdminState, Path(digest): Path<Str
 impl From<OperationError> for Refusal {
     fn from(error: OperationError) -> Self {
         match error {
-            OperationError::NoSuchDefinition => Self::new(
-                StatusCode::NOT_FOUND,
+            OperationError::NoSuchDefinition => Self::not_found(
                 "no definition with this id waits for approval: it was approved, or the server has \
                  changed it again; `/api/pins` lists the current ones",
             ),
-            OperationError::NotWritten => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
+            OperationError::NotWritten => Self::unavailable(
                 "nothing was approved, because the file of pins cannot be written; Fanlight's log says why",
             ),
-            OperationError::NoSuchServer => Self::new(
-                StatusCode::NOT_FOUND,
+            OperationError::NoSuchServer => Self::not_found(
                 "no server with this name is configured, or the server to restart is not enabled; \
                  `fanlight status` lists the servers",
             ),
-            OperationError::Ending => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "Fanlight is ending")
-            }
+            OperationError::Ending => Self::unavailable("Fanlight is ending"),
         }
     }
 }

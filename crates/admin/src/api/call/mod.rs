@@ -13,23 +13,22 @@ use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{Extension, State};
-use bytes::Bytes;
 use fanlight_canonical::{
     CallContext, Caller, Detail, Endpoint, Holder, MessageReceiver, Principal, ServerMessage,
     ServerMessages, Unresolved, cancelled_by_operator,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability, required_capabilities};
 use fanlight_protocol::input::InputRequired;
-use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
+use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::{Arrival, Carriers, ClientName, Moment, Network, Parent, ServerSpan};
 use http::HeaderMap;
 use http::header::ACCEPT;
 
 use super::Answer;
-use super::body::read;
+use super::body::read_json;
 use super::endpoints::endpoint_at;
-use crate::access::{About, require_json};
+use crate::access::About;
 use crate::operator::Operator;
 use crate::reply::{Refusal, json, millis, to_json};
 use crate::{AdminState, Subject};
@@ -51,15 +50,13 @@ pub(super) async fn answer(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    require_json(&headers)?;
-    let now = admin.now();
-    let text = read(body, &now.settings).await?;
+    let body = read_json(&admin, &headers, body).await?;
     let received = Moment::now();
     let Request {
         method,
         params,
         endpoint,
-    } = parse(text)?;
+    } = parse(&body)?;
     let endpoint = endpoint_at(&admin.subject.gateway, endpoint.as_deref())?;
     let about = describe(&method, &params);
     let call = OperatorCall {
@@ -135,10 +132,8 @@ struct Request {
     endpoint: Option<String>,
 }
 
-fn parse(text: Bytes) -> Result<Request, Refusal> {
+fn parse(body: &Json) -> Result<Request, Refusal> {
     let bad = Refusal::bad_request;
-    let body = Json::parse(text, DEFAULT_NESTING)
-        .map_err(|error| bad(format!("the body is not JSON: {error}")))?;
     let method = body.text_at("method").map(|name| Method::from_name(&name));
     let (method, key) = match method {
         Some(method @ (Method::CallTool | Method::GetPrompt)) => (method, "name"),
@@ -386,11 +381,16 @@ impl MissingCapabilities {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_protocol::json::DEFAULT_NESTING;
+
     use super::*;
 
     #[test]
     fn callable_methods_are_three() {
-        let ok = |text: &'static str| parse(Bytes::from_static(text.as_bytes())).is_ok();
+        let ok = |text: &str| {
+            let body = Json::parse(text.to_owned().into(), DEFAULT_NESTING);
+            body.is_ok_and(|body| parse(&body).is_ok())
+        };
         assert!(ok(
             r#"{"method":"tools/call","params":{"name":"a","arguments":{}}}"#
         ));
@@ -412,7 +412,7 @@ mod tests {
         let nested = |depth| {
             let arrays = "[".repeat(depth) + &"]".repeat(depth);
             let text = format!(r#"{{"method":"tools/call","params":{{"name":"a","x":{arrays}}}}}"#);
-            parse(text.into()).is_ok()
+            ok(&text)
         };
         assert!(nested(DEFAULT_NESTING - 2) && !nested(DEFAULT_NESTING + 1));
     }
