@@ -649,41 +649,29 @@ impl Control {
 
     /// Reloads the configuration. `None` if Fanlight is ending.
     pub(crate) async fn reload(&self, trigger: Trigger) -> Option<Arc<Outcome>> {
-        let (answer, outcome) = oneshot::channel();
-        self.requests
-            .send(Request::Reload(trigger, Some(answer)))
+        self.ask(|answer| Request::Reload(trigger, Some(answer)))
             .await
-            .ok()?;
-        outcome.await.ok()
     }
 
     /// Switches a server on or off until the process ends. `None` if Fanlight is ending.
     pub(crate) async fn switch(&self, name: String, enabled: bool) -> Option<Result<(), NoServer>> {
-        let (answer, done) = oneshot::channel();
-        self.requests
-            .send(Request::Switch(name, enabled, answer))
+        self.ask(|answer| Request::Switch(name, enabled, answer))
             .await
-            .ok()?;
-        done.await.ok()
     }
 
     /// Approves a definition at all replicas. `None` if Fanlight is ending.
     pub(crate) async fn approve(&self, id: String) -> Option<Result<String, OperationError>> {
-        let (answer, done) = oneshot::channel();
-        self.requests
-            .send(Request::Approve(id, answer))
-            .await
-            .ok()?;
-        done.await.ok()
+        self.ask(|answer| Request::Approve(id, answer)).await
     }
 
     /// Restarts a server. `None` if Fanlight is ending.
     pub(crate) async fn restart(&self, name: String) -> Option<Result<(), NoServer>> {
+        self.ask(|answer| Request::Restart(name, answer)).await
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Option<T> {
         let (answer, done) = oneshot::channel();
-        self.requests
-            .send(Request::Restart(name, answer))
-            .await
-            .ok()?;
+        self.requests.send(request(answer)).await.ok()?;
         done.await.ok()
     }
 }
