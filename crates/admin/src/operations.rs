@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use fanlight_protocol::Json;
 use fanlight_telemetry::metrics::Family;
-use futures_util::future::BoxFuture;
 
 /// The configuration in force, and its changes.
 ///
 /// A trait because its implementation depends on this crate.
+#[async_trait]
 pub trait Operations: Send + Sync + 'static {
     /// The configuration in force, without secrets, and its history.
     fn config(&self) -> Json;
@@ -36,9 +37,9 @@ pub trait Operations: Send + Sync + 'static {
     }
 
     /// Approves the definition that [`Self::pins`] has under this id.
-    fn approve_pin(&self, id: String) -> BoxFuture<'_, Result<String, OperationError>> {
+    async fn approve_pin(&self, id: String) -> Result<String, OperationError> {
         let _ = id;
-        Box::pin(async { Err(OperationError::NoSuchDefinition) })
+        Err(OperationError::NoSuchDefinition)
     }
 
     /// The configured values that no recording contains.
@@ -53,13 +54,13 @@ pub trait Operations: Send + Sync + 'static {
     }
 
     /// Reloads the configuration.
-    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>>;
+    async fn reload(&self) -> Result<Reloaded, OperationError>;
 
     /// Switches a server on or off, until the process ends.
-    fn switch(&self, server: String, enabled: bool) -> BoxFuture<'_, Result<(), OperationError>>;
+    async fn switch(&self, server: String, enabled: bool) -> Result<(), OperationError>;
 
     /// Restarts a server.
-    fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>>;
+    async fn restart(&self, server: String) -> Result<(), OperationError>;
 }
 
 answers! {
@@ -123,13 +124,14 @@ pub enum OperationError {
 /// Users' connections to servers.
 ///
 /// A trait because its implementation depends on this crate.
+#[async_trait]
 pub trait GrantedConnections: Send + Sync + 'static {
     /// Lists all connections, without secrets. The text of an error is for operators.
-    fn list(&self) -> BoxFuture<'_, Result<Vec<GrantedConnection>, String>>;
+    async fn list(&self) -> Result<Vec<GrantedConnection>, String>;
 
     /// Ends a connection and revokes its tokens; the user has to sign in again. `None` if no
     /// connection has this id.
-    fn end(&self, id: String) -> BoxFuture<'_, Result<Option<GrantedConnection>, String>>;
+    async fn end(&self, id: String) -> Result<Option<GrantedConnection>, String>;
 }
 
 answers! {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use fanlight_canonical::identity::{Identity, Source, Validity};
 use fanlight_credentials::{
-    Authenticate, Authentication, Credentials, Denial, IdToken, SignInError, Signing,
+    Authenticate, Authentication, Credentials, Denial, IdToken, SignInError,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -222,6 +222,7 @@ impl Methods {
     }
 }
 
+#[async_trait]
 impl Authenticate for Authenticator {
     fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a> {
         let policy = self.policy.load();
@@ -244,7 +245,7 @@ impl Authenticate for Authenticator {
         }
     }
 
-    fn identify<'a>(&'a self, shown: IdToken<'a>) -> Signing<'a, Arc<Identity>> {
+    async fn identify(&self, shown: IdToken<'_>) -> Result<Arc<Identity>, SignInError> {
         let issuer = match &**self.policy.load() {
             Policy::Methods(methods) => methods
                 .tokens
@@ -252,11 +253,9 @@ impl Authenticate for Authenticator {
                 .and_then(|tokens| tokens.issuer(shown.issuer)),
             Policy::Open(_) => None,
         };
-        Box::pin(async move {
-            let none = || SignInError::Refused("the issuer is not accepted any more".into());
-            let (issuer, leeway) = issuer.ok_or_else(none)?;
-            id_token::user(&issuer, leeway, shown).await
-        })
+        let none = || SignInError::Refused("the issuer is not accepted any more".into());
+        let (issuer, leeway) = issuer.ok_or_else(none)?;
+        id_token::user(&issuer, leeway, shown).await
     }
 }
 

@@ -1,42 +1,39 @@
 //! The operators' view of users' grants at servers.
 
+use async_trait::async_trait;
 use fanlight_admin::{GrantedConnection, GrantedConnections};
 use fanlight_canonical::identity::Principal;
 use fanlight_grants::{Grants, Owner, UserConnection, all_connections};
 use fanlight_protocol::digest::short_digest;
-use futures_util::future::BoxFuture;
 
 use crate::users::Users;
 
+#[async_trait]
 impl GrantedConnections for Users {
-    fn list(&self) -> BoxFuture<'_, Result<Vec<GrantedConnection>, String>> {
-        Box::pin(async {
-            Ok(all(self)
-                .await?
-                .into_iter()
-                .map(|(_, connection)| connection)
-                .collect())
-        })
+    async fn list(&self) -> Result<Vec<GrantedConnection>, String> {
+        Ok(all(self)
+            .await?
+            .into_iter()
+            .map(|(_, connection)| connection)
+            .collect())
     }
 
-    fn end(&self, id: String) -> BoxFuture<'_, Result<Option<GrantedConnection>, String>> {
-        Box::pin(async move {
-            let found = all(self)
-                .await?
-                .into_iter()
-                .find(|(_, connection)| connection.id == id);
-            let Some((owner, connection)) = found else {
-                return Ok(None);
-            };
-            let Some(grants) = opened_grants(self)? else {
-                return Ok(None);
-            };
-            grants
-                .sign_out(&owner)
-                .await
-                .map_err(|error| error.to_string())?;
-            Ok(Some(connection))
-        })
+    async fn end(&self, id: String) -> Result<Option<GrantedConnection>, String> {
+        let found = all(self)
+            .await?
+            .into_iter()
+            .find(|(_, connection)| connection.id == id);
+        let Some((owner, connection)) = found else {
+            return Ok(None);
+        };
+        let Some(grants) = opened_grants(self)? else {
+            return Ok(None);
+        };
+        grants
+            .sign_out(&owner)
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(Some(connection))
     }
 }
 

@@ -6,11 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fanlight_canonical::identity::Identity;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
 
-use crate::sign_in::{IdToken, SignInError, Signing};
+use crate::sign_in::{IdToken, SignInError};
 
 /// A client's identity, which is known at once or needs requests to an issuer.
 pub enum Authentication<'a> {
@@ -37,15 +38,16 @@ impl Authentication<'_> {
 fanlight_protocol::opaque!(Authentication<'_>);
 
 /// Authenticates requests.
+#[async_trait]
 pub trait Authenticate: Send + Sync + fmt::Debug {
     /// The identity of a request with these credentials. Called once for each request.
     fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a>;
 
     /// The identity of a user by an ID token that an issuer has given to Fanlight as its client.
     /// The principal is the same as with that issuer's access tokens.
-    fn identify<'a>(&'a self, shown: IdToken<'a>) -> Signing<'a, Arc<Identity>> {
+    async fn identify(&self, shown: IdToken<'_>) -> Result<Arc<Identity>, SignInError> {
         let _ = shown;
-        Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
+        Err(SignInError::Refused("nobody signs in here".into()))
     }
 }
 

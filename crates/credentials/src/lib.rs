@@ -10,6 +10,4 @@ pub use access::{
     resource_url,
 };
 pub use pages::{PageRequest, Pages, PendingPage, cookies, escaped_html};
-pub use sign_in::{
-    Begun, CommonSessions, IdToken, Keeping, KeptSession, SignIn, SignInError, Signing,
-};
+pub use sign_in::{Begun, CommonSessions, IdToken, KeptSession, SignIn, SignInError};

@@ -5,48 +5,44 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use async_trait::async_trait;
 use fanlight_canonical::identity::Identity;
-use futures_util::future::BoxFuture;
-
-/// The future of an issuer's answer.
-pub type Signing<'a, T> = BoxFuture<'a, Result<T, SignInError>>;
 
 /// Signs people in at issuers of `auth`, by the authorization code flow with PKCE (OpenID Connect Core 1.0, 3.1; RFC 7636).
+#[async_trait]
 pub trait SignIn: Send + Sync + fmt::Debug {
     /// Begins a sign-in at `issuer`, which sends the browser back to `redirect_uri`, or to the
     /// issuer's own place below it.
-    fn begin<'a>(&'a self, issuer: &'a str, redirect_uri: &'a str) -> Signing<'a, Begun>;
+    async fn begin(&self, issuer: &str, redirect_uri: &str) -> Result<Begun, SignInError>;
 
     /// Ends the sign-in `attempt`, whose browser came back to `path`, if that is known, with the
     /// parameters `query`. Returns the identity of the user, and the proof of it. The principal is
     /// the same as with the issuer's access tokens.
-    fn finish<'a>(
-        &'a self,
-        attempt: &'a str,
-        path: Option<&'a str>,
-        query: &'a str,
-    ) -> Signing<'a, (Arc<Identity>, String)>;
+    async fn finish(
+        &self,
+        attempt: &str,
+        path: Option<&str>,
+        query: &str,
+    ) -> Result<(Arc<Identity>, String), SignInError>;
 
     /// Verifies a proof of [`Self::finish`] again, also one of another replica.
-    fn identify<'a>(&'a self, proof: &'a str) -> Signing<'a, Arc<Identity>>;
+    async fn identify(&self, proof: &str) -> Result<Arc<Identity>, SignInError>;
 }
 
-/// The future of an operation on common records. The error is for operators.
-pub type Keeping<'a, T> = BoxFuture<'a, Result<T, String>>;
-
-/// Records of operators' sessions, by name, which all replicas have in common.
+/// Records of operators' sessions, by name, which all replicas have in common. Errors are for operators.
+#[async_trait]
 pub trait CommonSessions: Send + Sync + fmt::Debug {
     /// The record of this name.
-    fn get<'a>(&'a self, name: &'a str) -> Keeping<'a, Option<KeptSession>>;
+    async fn get(&self, name: &str) -> Result<Option<KeptSession>, String>;
 
     /// Stores a record.
-    fn put<'a>(&'a self, name: &'a str, session: KeptSession) -> Keeping<'a, ()>;
+    async fn put(&self, name: &str, session: KeptSession) -> Result<(), String>;
 
     /// Replaces a record, unless it was removed meanwhile.
-    fn replace<'a>(&'a self, name: &'a str, session: KeptSession) -> Keeping<'a, ()>;
+    async fn replace(&self, name: &str, session: KeptSession) -> Result<(), String>;
 
     /// Removes a record.
-    fn remove<'a>(&'a self, name: &'a str) -> Keeping<'a, ()>;
+    async fn remove(&self, name: &str) -> Result<(), String>;
 }
 
 /// The stored record of an operator's session.

@@ -43,5 +43,5 @@ pub use protection::{
     RateRule, RateState, RateUse, RequestMatch, ScopeSettings, ToolNames, ToolScopes,
     WithoutOthers,
 };
-pub use session_records::{Claim, Claimed, Mark, Recorded, Released, SessionRecords};
+pub use session_records::{Claim, Claimed, Mark, Released, SessionRecords};
 pub use settings::{FrontendSettings, RefusedBody, max_suspended_calls};

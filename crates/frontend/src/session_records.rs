@@ -3,36 +3,29 @@
 use std::fmt;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fanlight_canonical::ProcessRun;
-use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-/// The future of a store operation. It ends soon, whatever happens to the store.
-pub type Recorded<'a, T> = BoxFuture<'a, T>;
-
 /// The store of session records that replicas share. One run keeps each session, and only that run
-/// can write its record.
+/// can write its record. Each operation ends soon, whatever happens to the store.
 ///
 /// A trait because its implementation depends on this crate.
+#[async_trait]
 pub trait SessionRecords: Send + Sync + fmt::Debug {
     /// Writes the record of a session that this run keeps; returns whether it is written. It is not
     /// if another run has taken the session over.
-    fn write<'a>(&'a self, name: &'a str, record: &'a str) -> Recorded<'a, bool>;
+    async fn write(&self, name: &str, record: &str) -> bool;
 
     /// Claims a session from `run` once that run has ended; waits for that a little. An unreachable
     /// run counts as ended; if it is still alive, its mark changes.
-    fn claim<'a>(
-        &'a self,
-        name: &'a str,
-        run: ProcessRun,
-        is_unreachable: bool,
-    ) -> Recorded<'a, Claimed>;
+    async fn claim(&self, name: &str, run: ProcessRun, is_unreachable: bool) -> Claimed;
 
     /// Whether this run still keeps a session; `None` if the store does not answer.
-    fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, Option<bool>>;
+    async fn is_kept(&self, name: &str) -> Option<bool>;
 
     /// Lets any run claim these sessions of this run.
-    fn release(&self, sessions: Vec<Released>) -> Recorded<'_, ()>;
+    async fn release(&self, sessions: Vec<Released>);
 
     /// Extends the record of a session of this run. Must not block.
     fn prolong(&self, name: &str);

@@ -286,6 +286,7 @@ fn find_record<'a, T>(all: &'a [Exported<T>], owner: &Owner) -> Option<&'a T> {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
 
@@ -294,69 +295,64 @@ mod tests {
 
     use super::*;
     use crate::audit::{GrantChange, GrantRecord, NotOnRecord};
-    use crate::store::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
+    use crate::store::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Stamp};
 
     /// Entries of which only one can be removed.
     #[derive(Debug, Default)]
     struct Failing(Mutex<BTreeMap<(&'static str, String), Vec<u8>>>);
 
+    #[async_trait]
     impl CommonEntries for Failing {
-        fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>> {
-            Box::pin(async move {
-                Ok(self
-                    .0
-                    .lock()
-                    .unwrap()
-                    .get(&(kind.as_str(), name.to_owned()))
-                    .cloned())
-            })
+        async fn get(&self, kind: Kind, name: &str) -> Result<Option<Vec<u8>>, CommonError> {
+            Ok(self
+                .0
+                .lock()
+                .unwrap()
+                .get(&(kind.as_str(), name.to_owned()))
+                .cloned())
         }
 
-        fn list<'a>(
-            &'a self,
+        async fn list(
+            &self,
             kind: Kind,
-            owner: Option<&'a str>,
+            owner: Option<&str>,
             _: usize,
-        ) -> Pending<'a, Vec<(String, Vec<u8>)>> {
+        ) -> Result<Vec<(String, Vec<u8>)>, CommonError> {
             let is_meant = move |name: &str| owner.is_none_or(|owner| name.starts_with(owner));
-            Box::pin(async move {
-                let all = self.0.lock().unwrap().clone();
-                let all = all
-                    .into_iter()
-                    .filter(|((of, name), _)| *of == kind.as_str() && is_meant(name));
-                Ok(all.map(|((_, name), entry)| (name, entry)).collect())
-            })
+            let all = self.0.lock().unwrap().clone();
+            let all = all
+                .into_iter()
+                .filter(|((of, name), _)| *of == kind.as_str() && is_meant(name));
+            Ok(all.map(|((_, name), entry)| (name, entry)).collect())
         }
 
-        fn exchange<'a>(
-            &'a self,
+        async fn exchange(
+            &self,
             kind: Kind,
-            name: &'a str,
-            exchange: Exchange<'a>,
-        ) -> Pending<'a, Exchanged> {
+            name: &str,
+            exchange: Exchange<'_>,
+        ) -> Result<Exchanged, CommonError> {
             let new = exchange.new.unwrap_or_default().to_vec();
             self.0
                 .lock()
                 .unwrap()
                 .insert((kind.as_str(), name.to_owned()), new);
-            Box::pin(async { Ok(Exchanged::Done) })
+            Ok(Exchanged::Done)
         }
 
-        fn remove_all<'a>(&'a self, kind: Kind, _: Option<&'a str>) -> Pending<'a, usize> {
+        async fn remove_all(&self, kind: Kind, _: Option<&str>) -> Result<usize, CommonError> {
             let mut all = self.0.lock().unwrap();
             let first = all.keys().find(|(of, _)| *of == kind.as_str()).cloned();
             let removed = first.map(|first| all.remove(&first));
-            Box::pin(async move {
-                if removed.is_some() {
-                    Err(CommonError("it is away".to_owned()))
-                } else {
-                    Ok(0)
-                }
-            })
+            if removed.is_some() {
+                Err(CommonError("it is away".to_owned()))
+            } else {
+                Ok(0)
+            }
         }
 
-        fn now<'a>(&'a self, _: Kind, _: &'a str) -> Pending<'a, u64> {
-            Box::pin(async { Ok(0) })
+        async fn now(&self, _: Kind, _: &str) -> Result<u64, CommonError> {
+            Ok(0)
         }
 
         fn stamp(&self) -> Stamp {

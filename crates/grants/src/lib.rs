@@ -35,5 +35,5 @@ pub use server::{Method, ServerSettings, SignInMethod, Wanted};
 pub use sign_in::{Begun, Callback, Offer, issuer_name};
 pub use store::{
     CommonEntries, CommonError, Exchange, Exchanged, Exported, FILE, Kind, Lease, LeaseOutcome,
-    Leased, Owner, Pending, Record, Stamp, Store, StoreError, holds_users,
+    Leased, Owner, Record, Stamp, Store, StoreError, holds_users,
 };

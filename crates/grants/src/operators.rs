@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use async_trait::async_trait;
 use fanlight_canonical::identity::Identity;
 use fanlight_config::settings::Secret;
 use fanlight_credentials::{
-    Authenticate, Begun, CommonSessions, IdToken, Keeping, KeptSession, SignIn,
-    SignInError as NotSignedIn, Signing,
+    Authenticate, Begun, CommonSessions, IdToken, KeptSession, SignIn, SignInError as NotSignedIn,
 };
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -158,84 +158,72 @@ fn tell(issuer: &str, failures: u32, discovered: &Result<Discovered, OAuthError>
     }
 }
 
+#[async_trait]
 impl SignIn for OperatorSignIn {
-    fn begin<'a>(&'a self, issuer: &'a str, redirect_uri: &'a str) -> Signing<'a, Begun> {
-        Box::pin(async move {
-            let begun = self.start(issuer, redirect_uri).await;
-            begun.map_err(for_operator)
-        })
+    async fn begin(&self, issuer: &str, redirect_uri: &str) -> Result<Begun, NotSignedIn> {
+        let begun = self.start(issuer, redirect_uri).await;
+        begun.map_err(for_operator)
     }
 
-    fn finish<'a>(
-        &'a self,
-        attempt: &'a str,
-        path: Option<&'a str>,
-        query: &'a str,
-    ) -> Signing<'a, (Arc<Identity>, String)> {
-        Box::pin(async move {
-            let ended = self.end(attempt, path, query).await;
-            ended.map_err(for_operator)
-        })
+    async fn finish(
+        &self,
+        attempt: &str,
+        path: Option<&str>,
+        query: &str,
+    ) -> Result<(Arc<Identity>, String), NotSignedIn> {
+        let ended = self.end(attempt, path, query).await;
+        ended.map_err(for_operator)
     }
 
-    fn identify<'a>(&'a self, proof: &'a str) -> Signing<'a, Arc<Identity>> {
-        Box::pin(async move {
-            let Ok(Proof::IdToken {
-                token,
-                issuer,
-                client_id,
-                nonce,
-            }) = serde_json::from_str(proof)
-            else {
-                return Err(NotSignedIn::Refused("this is no proof of a sign-in".into()));
-            };
-            let shown = IdToken {
-                token: token.expose(),
-                issuer: &issuer,
-                client_id: &client_id,
-                nonce: &nonce,
-            };
-            self.authenticate.identify(shown).await
-        })
+    async fn identify(&self, proof: &str) -> Result<Arc<Identity>, NotSignedIn> {
+        let Ok(Proof::IdToken {
+            token,
+            issuer,
+            client_id,
+            nonce,
+        }) = serde_json::from_str(proof)
+        else {
+            return Err(NotSignedIn::Refused("this is no proof of a sign-in".into()));
+        };
+        let shown = IdToken {
+            token: token.expose(),
+            issuer: &issuer,
+            client_id: &client_id,
+            nonce: &nonce,
+        };
+        self.authenticate.identify(shown).await
     }
 }
 
+#[async_trait]
 impl CommonSessions for OperatorSignIn {
-    fn get<'a>(&'a self, name: &'a str) -> Keeping<'a, Option<KeptSession>> {
-        Box::pin(async move {
-            let session = self.common()?.get::<OperatorSession>(&place(name)).await;
-            Ok(session.map_err(in_words)?.map(|session| KeptSession {
-                text: session.text.expose().to_owned(),
-                expires: session.expires,
-            }))
-        })
+    async fn get(&self, name: &str) -> Result<Option<KeptSession>, String> {
+        let session = self.common()?.get::<OperatorSession>(&place(name)).await;
+        Ok(session.map_err(in_words)?.map(|session| KeptSession {
+            text: session.text.expose().to_owned(),
+            expires: session.expires,
+        }))
     }
 
-    fn put<'a>(&'a self, name: &'a str, session: KeptSession) -> Keeping<'a, ()> {
-        Box::pin(async move {
-            let put = self.common()?.put(&place(name), &to_record(&session)).await;
-            put.map_err(in_words)
-        })
+    async fn put(&self, name: &str, session: KeptSession) -> Result<(), String> {
+        let put = self.common()?.put(&place(name), &to_record(&session)).await;
+        put.map_err(in_words)
     }
 
-    fn replace<'a>(&'a self, name: &'a str, session: KeptSession) -> Keeping<'a, ()> {
-        Box::pin(async move {
-            let (store, place) = (self.common()?, place(name));
-            let leased = store.lease::<OperatorSession>(&place, REPLACING).await;
-            if let Leased::Ours(_, lease) = leased.map_err(in_words)? {
-                let outcome = LeaseOutcome::Replace(&to_record(&session));
-                let ended = store.end_lease(&place, lease, outcome).await;
-                ended.map_err(in_words)?;
-            }
-            Ok(())
-        })
+    async fn replace(&self, name: &str, session: KeptSession) -> Result<(), String> {
+        let (store, place) = (self.common()?, place(name));
+        let leased = store.lease::<OperatorSession>(&place, REPLACING).await;
+        if let Leased::Ours(_, lease) = leased.map_err(in_words)? {
+            let outcome = LeaseOutcome::Replace(&to_record(&session));
+            let ended = store.end_lease(&place, lease, outcome).await;
+            ended.map_err(in_words)?;
+        }
+        Ok(())
     }
 
-    fn remove<'a>(&'a self, name: &'a str) -> Keeping<'a, ()> {
-        Box::pin(async move {
-            let taken = self.common()?.take::<OperatorSession>(&place(name)).await;
-            taken.map(drop).map_err(in_words)
-        })
+    async fn remove(&self, name: &str) -> Result<(), String> {
+        let taken = self.common()?.take::<OperatorSession>(&place(name)).await;
+        taken.map(drop).map_err(in_words)
     }
 }
 

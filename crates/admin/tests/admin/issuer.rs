@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fanlight_admin::{AdminSettings, SignInIssuer};
 use fanlight_canonical::identity::{Identity, Principal, Source};
-use fanlight_credentials::{Begun, SignIn, SignInError, Signing};
+use fanlight_credentials::{Begun, SignIn, SignInError};
 use fanlight_http::PublicUrl;
 use http::{Method, StatusCode};
 
@@ -17,8 +18,9 @@ use crate::scene::{Answer, Scene, fake};
 #[derive(Debug, Default)]
 pub(crate) struct Issuers(AtomicU32);
 
+#[async_trait]
 impl SignIn for Issuers {
-    fn begin<'a>(&'a self, issuer: &'a str, redirect_uri: &'a str) -> Signing<'a, Begun> {
+    async fn begin(&self, issuer: &str, redirect_uri: &str) -> Result<Begun, SignInError> {
         assert!(
             redirect_uri.ends_with("/sign-in/callback"),
             "{redirect_uri}"
@@ -26,33 +28,31 @@ impl SignIn for Issuers {
         let number = self.0.fetch_add(1, Ordering::SeqCst);
         let location = format!("{issuer}/authorize?state=state-{number}");
         let attempt = format!("{issuer} state-{number} verifier nonce");
-        Box::pin(async { Ok(Begun { location, attempt }) })
+        Ok(Begun { location, attempt })
     }
 
-    fn finish<'a>(
-        &'a self,
-        attempt: &'a str,
-        _: Option<&'a str>,
-        query: &'a str,
-    ) -> Signing<'a, (Arc<Identity>, String)> {
-        Box::pin(async move {
-            let (issuer, rest) = attempt.split_once(' ').unwrap();
-            let state = rest.split(' ').next().unwrap();
-            if !query.contains(&format!("state={state}")) || !query.ends_with(state) {
-                return Err(SignInError::Refused(
-                    "the answer is not of this sign-in".into(),
-                ));
-            }
-            let code = query.strip_prefix("code=of-");
-            let name = code.and_then(|code| code.split('&').next());
-            let name = name.ok_or(SignInError::Refused("the code is not accepted".into()))?;
-            Ok((issued_identity(issuer, name), format!("{issuer} {name}")))
-        })
+    async fn finish(
+        &self,
+        attempt: &str,
+        _: Option<&str>,
+        query: &str,
+    ) -> Result<(Arc<Identity>, String), SignInError> {
+        let (issuer, rest) = attempt.split_once(' ').unwrap();
+        let state = rest.split(' ').next().unwrap();
+        if !query.contains(&format!("state={state}")) || !query.ends_with(state) {
+            return Err(SignInError::Refused(
+                "the answer is not of this sign-in".into(),
+            ));
+        }
+        let code = query.strip_prefix("code=of-");
+        let name = code.and_then(|code| code.split('&').next());
+        let name = name.ok_or(SignInError::Refused("the code is not accepted".into()))?;
+        Ok((issued_identity(issuer, name), format!("{issuer} {name}")))
     }
 
-    fn identify<'a>(&'a self, proof: &'a str) -> Signing<'a, Arc<Identity>> {
+    async fn identify(&self, proof: &str) -> Result<Arc<Identity>, SignInError> {
         let (issuer, name) = proof.split_once(' ').unwrap();
-        Box::pin(async move { Ok(issued_identity(issuer, name)) })
+        Ok(issued_identity(issuer, name))
     }
 }
 

@@ -1,13 +1,13 @@
 //! Sessions of operators whose browser reaches another replica with each request.
 
 use std::collections::HashMap;
-use std::future::ready;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use fanlight_admin::AdminSettings;
-use fanlight_credentials::{CommonSessions, Keeping, KeptSession, SignIn};
+use fanlight_credentials::{CommonSessions, KeptSession, SignIn};
 use fanlight_http::PublicUrl;
 use fanlight_protocol::seal::Keys;
 use http::{Method, StatusCode};
@@ -28,27 +28,26 @@ impl Records {
     fn with<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut HashMap<String, KeptSession>) -> T,
-    ) -> Keeping<'_, T> {
+    ) -> Result<T, String> {
         self.asked.fetch_add(1, Ordering::SeqCst);
-        let changed = if self.is_away.load(Ordering::SeqCst) {
-            Err("away".to_owned())
-        } else {
-            Ok(change(&mut self.kept.lock().unwrap()))
-        };
-        Box::pin(ready(changed))
+        if self.is_away.load(Ordering::SeqCst) {
+            return Err("away".to_owned());
+        }
+        Ok(change(&mut self.kept.lock().unwrap()))
     }
 }
 
+#[async_trait]
 impl CommonSessions for Records {
-    fn get<'a>(&'a self, name: &'a str) -> Keeping<'a, Option<KeptSession>> {
+    async fn get(&self, name: &str) -> Result<Option<KeptSession>, String> {
         self.with(|kept| kept.get(name).cloned())
     }
 
-    fn put<'a>(&'a self, name: &'a str, session: KeptSession) -> Keeping<'a, ()> {
+    async fn put(&self, name: &str, session: KeptSession) -> Result<(), String> {
         self.with(|kept| drop(kept.insert(name.to_owned(), session)))
     }
 
-    fn replace<'a>(&'a self, name: &'a str, session: KeptSession) -> Keeping<'a, ()> {
+    async fn replace(&self, name: &str, session: KeptSession) -> Result<(), String> {
         self.with(|kept| {
             if let Some(place) = kept.get_mut(name) {
                 *place = session;
@@ -56,7 +55,7 @@ impl CommonSessions for Records {
         })
     }
 
-    fn remove<'a>(&'a self, name: &'a str) -> Keeping<'a, ()> {
+    async fn remove(&self, name: &str) -> Result<(), String> {
         self.with(|kept| drop(kept.remove(name)))
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use fanlight_admin::{
     AdminSettings, GrantedConnection, GrantedConnections, LiveSettings, OperationError, Operations,
@@ -15,9 +16,7 @@ use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening,
     Pending, SessionKey,
 };
-use fanlight_credentials::{
-    Authenticate, Begun, CommonSessions, Open, SignIn, SignInError, Signing,
-};
+use fanlight_credentials::{Authenticate, Begun, CommonSessions, Open, SignIn, SignInError};
 use fanlight_gateway::approvals::Approvals;
 use fanlight_gateway::{
     BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits,
@@ -29,7 +28,6 @@ use fanlight_protocol::{Era, Json, Message, Response};
 use fanlight_record::{AuditLog, Record};
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
 use fanlight_telemetry::{Settings, Telemetry};
-use futures_util::future::BoxFuture;
 use http::header::HOST;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -207,6 +205,7 @@ impl FakeOperations {
     }
 }
 
+#[async_trait]
 impl Operations for FakeOperations {
     fn config(&self) -> Json {
         Json::literal(r#"{"listen":"127.0.0.1:1"}"#)
@@ -220,33 +219,34 @@ impl Operations for FakeOperations {
         Json::literal(r#"[{"client":"cursor"}]"#)
     }
 
-    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
+    async fn reload(&self) -> Result<Reloaded, OperationError> {
         let mut asked = self.0.lock().unwrap();
         let is_usable = !asked.contains(&"reload".to_owned());
         asked.push("reload".to_owned());
         let report = Json::literal(r#"{"result":"as asked"}"#);
-        Box::pin(async move { Ok(Reloaded { is_usable, report }) })
+        Ok(Reloaded { is_usable, report })
     }
 
-    fn switch(&self, server: String, enabled: bool) -> BoxFuture<'_, Result<(), OperationError>> {
-        Box::pin(async move { self.on(&server, format!("{server} {enabled}")) })
+    async fn switch(&self, server: String, enabled: bool) -> Result<(), OperationError> {
+        self.on(&server, format!("{server} {enabled}"))
     }
 
-    fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>> {
-        Box::pin(async move { self.on(&server, format!("restart {server}")) })
+    async fn restart(&self, server: String) -> Result<(), OperationError> {
+        self.on(&server, format!("restart {server}"))
     }
 }
 
 /// Users without grants.
 struct NoConnections;
 
+#[async_trait]
 impl GrantedConnections for NoConnections {
-    fn list(&self) -> BoxFuture<'_, Result<Vec<GrantedConnection>, String>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
+    async fn list(&self) -> Result<Vec<GrantedConnection>, String> {
+        Ok(Vec::new())
     }
 
-    fn end(&self, _: String) -> BoxFuture<'_, Result<Option<GrantedConnection>, String>> {
-        Box::pin(std::future::ready(Ok(None)))
+    async fn end(&self, _: String) -> Result<Option<GrantedConnection>, String> {
+        Ok(None)
     }
 }
 
@@ -254,22 +254,23 @@ impl GrantedConnections for NoConnections {
 #[derive(Debug)]
 struct NoIssuers;
 
+#[async_trait]
 impl SignIn for NoIssuers {
-    fn begin<'a>(&'a self, _: &'a str, _: &'a str) -> Signing<'a, Begun> {
-        Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
+    async fn begin(&self, _: &str, _: &str) -> Result<Begun, SignInError> {
+        Err(SignInError::Refused("nobody signs in here".into()))
     }
 
-    fn finish<'a>(
-        &'a self,
-        _: &'a str,
-        _: Option<&'a str>,
-        _: &'a str,
-    ) -> Signing<'a, (Arc<Identity>, String)> {
-        Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
+    async fn finish(
+        &self,
+        _: &str,
+        _: Option<&str>,
+        _: &str,
+    ) -> Result<(Arc<Identity>, String), SignInError> {
+        Err(SignInError::Refused("nobody signs in here".into()))
     }
 
-    fn identify<'a>(&'a self, _: &'a str) -> Signing<'a, Arc<Identity>> {
-        Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
+    async fn identify(&self, _: &str) -> Result<Arc<Identity>, SignInError> {
+        Err(SignInError::Refused("nobody signs in here".into()))
     }
 }
 

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fanlight_gateway::{CommonTask, CommonTaskOwners};
 use fanlight_grants::{Kind, Owner, Record, Store, StoreError};
 use fanlight_protocol::epoch;
-use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
@@ -52,36 +52,33 @@ fn owner(task: &[u8]) -> Owner {
     Owner::new(task, "")
 }
 
+#[async_trait]
 impl CommonTaskOwners for KeptTasks {
-    fn find(&self, task: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>> {
-        Box::pin(async move {
-            let KeptTask { server, until } = self.load(&task).await?;
-            Some(CommonTask {
-                server,
-                made_by: None,
-                kept_for: Duration::from_secs(until.saturating_sub(epoch::seconds())),
-            })
+    async fn find(&self, task: Vec<u8>) -> Option<CommonTask> {
+        let KeptTask { server, until } = self.load(&task).await?;
+        Some(CommonTask {
+            server,
+            made_by: None,
+            kept_for: Duration::from_secs(until.saturating_sub(epoch::seconds())),
         })
     }
 
-    fn learn(&self, task: Vec<u8>, learnt: CommonTask, created: bool) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            let server = learnt.server;
-            let is_others = async || {
-                let kept = self.load(&task).await;
-                kept.is_some_and(|kept| kept.server != server)
-            };
-            if !created && is_others().await {
-                return;
-            }
-            let until = epoch::seconds().saturating_add(learnt.kept_for.as_secs());
-            let kept = KeptTask { server, until };
-            log_failure(self.0.put(&owner(&task), &kept).await);
-        })
+    async fn learn(&self, task: Vec<u8>, learnt: CommonTask, created: bool) {
+        let server = learnt.server;
+        let is_others = async || {
+            let kept = self.load(&task).await;
+            kept.is_some_and(|kept| kept.server != server)
+        };
+        if !created && is_others().await {
+            return;
+        }
+        let until = epoch::seconds().saturating_add(learnt.kept_for.as_secs());
+        let kept = KeptTask { server, until };
+        log_failure(self.0.put(&owner(&task), &kept).await);
     }
 
-    fn forget(&self, task: Vec<u8>) -> BoxFuture<'_, ()> {
-        Box::pin(async move { drop(log_failure(self.0.take::<KeptTask>(&owner(&task)).await)) })
+    async fn forget(&self, task: Vec<u8>) {
+        drop(log_failure(self.0.take::<KeptTask>(&owner(&task)).await))
     }
 }
 

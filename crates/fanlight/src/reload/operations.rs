@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use fanlight_admin::{OperationError, Operations, RateLimit, RateUse, Reloaded};
 use fanlight_cli::configured_values::configured_values;
@@ -11,12 +12,12 @@ use fanlight_cli::unmatched;
 use fanlight_frontend::RateState;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
-use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tracing::warn;
 
 use super::{Control, NoServer, Trigger};
 
+#[async_trait]
 impl Operations for Control {
     fn config(&self) -> Json {
         let state = self.state();
@@ -54,31 +55,29 @@ impl Operations for Control {
         )
     }
 
-    fn approve_pin(&self, id: String) -> BoxFuture<'_, Result<String, OperationError>> {
-        Box::pin(async move {
-            if self.has_common_pins {
-                return self
-                    .approve(id)
-                    .await
-                    .unwrap_or(Err(OperationError::Ending));
-            }
-            let pins = self
-                .pins
-                .load_full()
-                .ok_or(OperationError::NoSuchDefinition)?;
-            let (about, write) = pins
-                .approval(&id, &flagged::gateway_definitions(&self.gateway))
-                .ok_or(OperationError::NoSuchDefinition)?;
-            let written = tokio::task::spawn_blocking(write).await;
-            if let Err(error) = written.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
-                warn!(%error, "cannot write an approved definition to the file of `pins`");
-                return Err(OperationError::NotWritten);
-            }
-            self.reload(Trigger::Api)
+    async fn approve_pin(&self, id: String) -> Result<String, OperationError> {
+        if self.has_common_pins {
+            return self
+                .approve(id)
                 .await
-                .ok_or(OperationError::Ending)?;
-            Ok(about)
-        })
+                .unwrap_or(Err(OperationError::Ending));
+        }
+        let pins = self
+            .pins
+            .load_full()
+            .ok_or(OperationError::NoSuchDefinition)?;
+        let (about, write) = pins
+            .approval(&id, &flagged::gateway_definitions(&self.gateway))
+            .ok_or(OperationError::NoSuchDefinition)?;
+        let written = tokio::task::spawn_blocking(write).await;
+        if let Err(error) = written.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+            warn!(%error, "cannot write an approved definition to the file of `pins`");
+            return Err(OperationError::NotWritten);
+        }
+        self.reload(Trigger::Api)
+            .await
+            .ok_or(OperationError::Ending)?;
+        Ok(about)
     }
 
     fn configured_values(&self) -> Vec<String> {
@@ -128,25 +127,23 @@ impl Operations for Control {
             .collect()
     }
 
-    fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
-        Box::pin(async {
-            let outcome = self
-                .reload(Trigger::Api)
-                .await
-                .ok_or(OperationError::Ending)?;
-            Ok(Reloaded {
-                is_usable: !outcome.is_failed(),
-                report: parsed(format!("{:#}", outcome.to_json())),
-            })
+    async fn reload(&self) -> Result<Reloaded, OperationError> {
+        let outcome = self
+            .reload(Trigger::Api)
+            .await
+            .ok_or(OperationError::Ending)?;
+        Ok(Reloaded {
+            is_usable: !outcome.is_failed(),
+            report: parsed(format!("{:#}", outcome.to_json())),
         })
     }
 
-    fn switch(&self, server: String, enabled: bool) -> BoxFuture<'_, Result<(), OperationError>> {
-        Box::pin(async move { done(self.switch(server, enabled).await) })
+    async fn switch(&self, server: String, enabled: bool) -> Result<(), OperationError> {
+        done(self.switch(server, enabled).await)
     }
 
-    fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>> {
-        Box::pin(async move { done(self.restart(server).await) })
+    async fn restart(&self, server: String) -> Result<(), OperationError> {
+        done(self.restart(server).await)
     }
 }
 

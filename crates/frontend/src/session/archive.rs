@@ -341,29 +341,29 @@ fn owner(name: &str, holder: &Holder) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
     use std::time::Duration;
 
     use fanlight_canonical::Principal;
 
     use super::*;
-    use crate::session_records::{Recorded, Released};
+    use crate::session_records::Released;
 
     #[derive(Debug)]
     struct NoRecords;
 
+    #[async_trait]
     impl SessionRecords for NoRecords {
-        fn write<'a>(&'a self, _: &'a str, _: &'a str) -> Recorded<'a, bool> {
-            Box::pin(std::future::ready(false))
+        async fn write(&self, _: &str, _: &str) -> bool {
+            false
         }
-        fn claim<'a>(&'a self, _: &'a str, _: ProcessRun, _: bool) -> Recorded<'a, Claimed> {
-            Box::pin(std::future::ready(Claimed::Nobody))
+        async fn claim(&self, _: &str, _: ProcessRun, _: bool) -> Claimed {
+            Claimed::Nobody
         }
-        fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, Option<bool>> {
-            Box::pin(std::future::ready(None))
+        async fn is_kept(&self, _: &str) -> Option<bool> {
+            None
         }
-        fn release(&self, _: Vec<Released>) -> Recorded<'_, ()> {
-            Box::pin(std::future::ready(()))
-        }
+        async fn release(&self, _: Vec<Released>) {}
         fn prolong(&self, _: &str) {}
         fn lifetime(&self) -> Duration {
             Duration::ZERO

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fanlight_canonical::identity::{Identity, Scopes};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendStatus, Call, CallContext, Listen, Listening, Peer,
@@ -23,7 +24,7 @@ use super::archive::SessionArchive;
 use super::{Session, SessionRecord};
 use crate::eras::legacy::InitializeParams;
 use crate::memory::ByteBudget;
-use crate::session_records::{Claimed, Mark, Recorded, Released, SessionRecords};
+use crate::session_records::{Claimed, Mark, Released, SessionRecords};
 
 #[path = "../../tests/edge/gateway.rs"]
 pub(crate) mod gateway;
@@ -171,25 +172,20 @@ pub(crate) struct Records {
     pub(crate) gate: RwLock<()>,
 }
 
+#[async_trait]
 impl SessionRecords for Records {
-    fn write<'a>(&'a self, _: &'a str, _: &'a str) -> Recorded<'a, bool> {
-        Box::pin(async move {
-            drop(self.gate.read().await);
-            *self.written.lock() += 1;
-            !*self.is_away.lock()
-        })
+    async fn write(&self, _: &str, _: &str) -> bool {
+        drop(self.gate.read().await);
+        *self.written.lock() += 1;
+        !*self.is_away.lock()
     }
-    fn claim<'a>(&'a self, _: &'a str, _: ProcessRun, _: bool) -> Recorded<'a, Claimed> {
-        Box::pin(ready(Claimed::Nobody))
+    async fn claim(&self, _: &str, _: ProcessRun, _: bool) -> Claimed {
+        Claimed::Nobody
     }
-    fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, Option<bool>> {
-        Box::pin(ready(
-            Some(!*self.is_taken.lock()).filter(|_| !*self.is_away.lock()),
-        ))
+    async fn is_kept(&self, _: &str) -> Option<bool> {
+        Some(!*self.is_taken.lock()).filter(|_| !*self.is_away.lock())
     }
-    fn release(&self, _: Vec<Released>) -> Recorded<'_, ()> {
-        Box::pin(ready(()))
-    }
+    async fn release(&self, _: Vec<Released>) {}
     fn prolong(&self, _: &str) {}
     fn lifetime(&self) -> Duration {
         Duration::MAX

@@ -2,10 +2,10 @@
 //! again.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fanlight_protocol::Json;
 use tokio::time::{Instant, sleep};
 
@@ -17,44 +17,31 @@ use crate::approvals::call::{CallToApprove, Question};
 /// How often a waiting call looks for its answer.
 const LOOKING: Duration = Duration::from_millis(500);
 
-/// The future of a method of [`CommonApprovals`].
-pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
 /// Stores approvals for several replicas. Each method takes a limited time, and nothing is approved
 /// in doubt.
 ///
 /// A trait because its implementation depends on this crate.
+#[async_trait]
 pub trait CommonApprovals: fmt::Debug + Send + Sync {
     /// Looks for an approval of the call. If there is one, it is used up and the call may run.
     /// Otherwise the call waits under the name `waiter`.
-    fn ask(
+    async fn ask(
         &self,
         call: CallToApprove,
         question: Question,
         waiter: String,
         limits: ApprovalLimits,
-    ) -> Pending<'_, Result<CommonAsked, NotAsked>>;
+    ) -> Result<CommonAsked, NotAsked>;
 
     /// Returns the answer to a waiting call, and notes that it still waits. An approval is used up.
-    fn look<'a>(
-        &'a self,
-        call: &'a CallToApprove,
-        id: &'a str,
-        waiter: &'a str,
-    ) -> Pending<'a, CommonAnswer>;
+    async fn look(&self, call: &CallToApprove, id: &str, waiter: &str) -> CommonAnswer;
 
     /// Notes that the call no longer waits. Returns at once.
     fn give_up(&self, id: &str, waiter: &str);
 
     /// Notes that the server of a call under the approval `id` has asked for input and given this
     /// state. If the store cannot keep it, the next round needs a new approval.
-    fn continues<'a>(
-        &'a self,
-        id: &'a str,
-        call: &'a CallToApprove,
-        state: &'a Json,
-        limits: ApprovalLimits,
-    ) -> Pending<'a, ()>;
+    async fn continues(&self, id: &str, call: &CallToApprove, state: &Json, limits: ApprovalLimits);
 
     /// Uses up and returns the approval of the round before, if this call continues it with this
     /// state.
@@ -62,23 +49,23 @@ pub trait CommonApprovals: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// If the store cannot be asked.
-    fn is_continued<'a>(
-        &'a self,
-        call: &'a CallToApprove,
-        state: &'a Json,
-    ) -> Pending<'a, Result<Option<String>, NotAsked>>;
+    async fn is_continued(
+        &self,
+        call: &CallToApprove,
+        state: &Json,
+    ) -> Result<Option<String>, NotAsked>;
 
     /// Records an approver's answer, as [`Approvals::decide`](crate::approvals::Approvals::decide) does.
-    fn decide<'a>(
-        &'a self,
-        id: &'a str,
-        approver: &'a Approver,
+    async fn decide(
+        &self,
+        id: &str,
+        approver: &Approver,
         is_approved: bool,
         limits: ApprovalLimits,
-    ) -> Pending<'a, Result<OpenQuestion, NotDecided>>;
+    ) -> Result<OpenQuestion, NotDecided>;
 
     /// All calls that wait or have been answered.
-    fn list(&self) -> Pending<'_, Result<Vec<OpenQuestion>, NotDecided>>;
+    async fn list(&self) -> Result<Vec<OpenQuestion>, NotDecided>;
 }
 
 /// The next step of a call that needs approval.

@@ -16,7 +16,7 @@ pub use answer::{
     ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion, Status,
 };
 pub use call::{ApproverRule, CallToApprove, Question};
-pub use common::{CommonAnswer, CommonApprovals, CommonAsked, Pending};
+pub use common::{CommonAnswer, CommonApprovals, CommonAsked};
 pub use table::{Approvals, Asked, Waiting};
 
 #[cfg(test)]

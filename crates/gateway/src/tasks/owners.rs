@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fanlight_canonical::{Caller, HandleSeal, Holder, Peer, PolicySubject, SessionKey};
 use fanlight_protocol::Json;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -321,15 +321,16 @@ pub struct CommonTask {
 /// put in its place.
 ///
 /// A trait because its implementation depends on this crate.
+#[async_trait]
 pub trait CommonTaskOwners: fmt::Debug + Send + Sync {
     /// The entry of this client's task.
-    fn find(&self, task: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>>;
+    async fn find(&self, task: Vec<u8>) -> Option<CommonTask>;
 
     /// Stores an entry. An earlier entry stays, unless this server `created` the task.
-    fn learn(&self, task: Vec<u8>, known: CommonTask, created: bool) -> BoxFuture<'_, ()>;
+    async fn learn(&self, task: Vec<u8>, known: CommonTask, created: bool);
 
     /// Removes the entry of this task.
-    fn forget(&self, task: Vec<u8>) -> BoxFuture<'_, ()>;
+    async fn forget(&self, task: Vec<u8>);
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use fanlight_canonical::{
     Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey,
 };
 use fanlight_protocol::Method;
 use fanlight_protocol::json::Json;
-use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 
 use super::fake::*;
@@ -293,23 +293,19 @@ struct Silent {
     told: AtomicUsize,
 }
 
+#[async_trait]
 impl CommonTaskOwners for Silent {
-    fn find(&self, _: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>> {
+    async fn find(&self, _: Vec<u8>) -> Option<CommonTask> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async {
-            sleep(Duration::from_secs(3600)).await;
-            None
-        })
+        sleep(Duration::from_secs(3600)).await;
+        None
     }
 
-    fn learn(&self, _: Vec<u8>, _: CommonTask, _: bool) -> BoxFuture<'_, ()> {
+    async fn learn(&self, _: Vec<u8>, _: CommonTask, _: bool) {
         self.told.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async {})
     }
 
-    fn forget(&self, _: Vec<u8>) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
-    }
+    async fn forget(&self, _: Vec<u8>) {}
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 
 use super::StoreError;
 use super::database::{Change, Entry, Stamp, decode, encode};
@@ -10,9 +10,6 @@ use super::kind::Kind;
 
 /// How often to retry a change after other processes were faster.
 const ATTEMPTS: usize = 8;
-
-/// A result that takes a while.
-pub type Pending<'a, T> = BoxFuture<'a, Result<T, CommonError>>;
 
 /// The reason why entries were not read or stored. The text is for operators.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -47,33 +44,34 @@ pub enum Exchanged {
 /// text.
 ///
 /// A trait because its implementation depends on this crate.
+#[async_trait]
 pub trait CommonEntries: fmt::Debug + Send + Sync {
     /// The current time at the place of this entry, in seconds since 1970. All processes use this
     /// clock.
-    fn now<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, u64>;
+    async fn now(&self, kind: Kind, name: &str) -> Result<u64, CommonError>;
 
     /// The entry of this name.
-    fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>>;
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Vec<u8>>, CommonError>;
 
     /// The entries of an owner, or of all owners, at most `most`.
-    fn list<'a>(
-        &'a self,
+    async fn list(
+        &self,
         kind: Kind,
-        owner: Option<&'a str>,
+        owner: Option<&str>,
         most: usize,
-    ) -> Pending<'a, Vec<(String, Vec<u8>)>>;
+    ) -> Result<Vec<(String, Vec<u8>)>, CommonError>;
 
     /// Replaces one entry, if it still has the expected value. Afterwards it is stored as safely as
     /// possible, unless only its lease has changed.
-    fn exchange<'a>(
-        &'a self,
+    async fn exchange(
+        &self,
         kind: Kind,
-        name: &'a str,
-        exchange: Exchange<'a>,
-    ) -> Pending<'a, Exchanged>;
+        name: &str,
+        exchange: Exchange<'_>,
+    ) -> Result<Exchanged, CommonError>;
 
     /// Removes the entries of an owner, or of all owners. Returns their number.
-    fn remove_all<'a>(&'a self, kind: Kind, owner: Option<&'a str>) -> Pending<'a, usize>;
+    async fn remove_all(&self, kind: Kind, owner: Option<&str>) -> Result<usize, CommonError>;
 
     /// A value that changes when another process may have changed an entry.
     fn stamp(&self) -> Stamp;

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use tracing::warn;
 use zeroize::Zeroizing;
 
-pub use self::common::{CommonEntries, CommonError, Exchange, Exchanged, Pending};
+pub use self::common::{CommonEntries, CommonError, Exchange, Exchanged};
 pub(crate) use self::database::seconds;
 use self::database::{Change, Database, Entry, SET_ASIDE};
 pub use self::database::{FILE, Lease, Stamp};

@@ -6,6 +6,7 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Mutex;
 
+use async_trait::async_trait;
 use fanlight_protocol::epoch;
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -575,51 +576,50 @@ impl fmt::Debug for OneEntry {
     }
 }
 
+#[async_trait]
 impl CommonEntries for OneEntry {
-    fn get<'a>(&'a self, kind: Kind, _: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+    async fn get(&self, kind: Kind, _: &str) -> Result<Option<Vec<u8>>, CommonError> {
         let entry = match kind {
             Kind::Epoch => &self.epoch,
             _ => &self.entry,
         };
-        Box::pin(async { Ok(entry.lock().unwrap().clone()) })
+        Ok(entry.lock().unwrap().clone())
     }
 
-    fn list<'a>(
-        &'a self,
+    async fn list(
+        &self,
         _: Kind,
-        _: Option<&'a str>,
+        _: Option<&str>,
         _: usize,
-    ) -> Pending<'a, Vec<(String, Vec<u8>)>> {
-        Box::pin(async { Ok(Vec::new()) })
+    ) -> Result<Vec<(String, Vec<u8>)>, CommonError> {
+        Ok(Vec::new())
     }
 
-    fn exchange<'a>(
-        &'a self,
+    async fn exchange(
+        &self,
         kind: Kind,
-        _: &'a str,
-        exchange: Exchange<'a>,
-    ) -> Pending<'a, Exchanged> {
-        Box::pin(async move {
-            if kind == Kind::Epoch {
-                *self.epoch.lock().unwrap() = exchange.new.map(<[u8]>::to_vec);
-                return Ok(Exchanged::Done);
-            }
-            let mut entry = self.entry.lock().unwrap();
-            self.meanwhile.lock().unwrap()(&mut entry);
-            if entry.as_deref() != exchange.old {
-                return Ok(Exchanged::Changed);
-            }
-            *entry = exchange.new.map(<[u8]>::to_vec);
-            Ok(Exchanged::Done)
-        })
+        _: &str,
+        exchange: Exchange<'_>,
+    ) -> Result<Exchanged, CommonError> {
+        if kind == Kind::Epoch {
+            *self.epoch.lock().unwrap() = exchange.new.map(<[u8]>::to_vec);
+            return Ok(Exchanged::Done);
+        }
+        let mut entry = self.entry.lock().unwrap();
+        self.meanwhile.lock().unwrap()(&mut entry);
+        if entry.as_deref() != exchange.old {
+            return Ok(Exchanged::Changed);
+        }
+        *entry = exchange.new.map(<[u8]>::to_vec);
+        Ok(Exchanged::Done)
     }
 
-    fn remove_all<'a>(&'a self, _: Kind, _: Option<&'a str>) -> Pending<'a, usize> {
-        Box::pin(async { Ok(0) })
+    async fn remove_all(&self, _: Kind, _: Option<&str>) -> Result<usize, CommonError> {
+        Ok(0)
     }
 
-    fn now<'a>(&'a self, _: Kind, _: &'a str) -> Pending<'a, u64> {
-        Box::pin(async { Ok(0) })
+    async fn now(&self, _: Kind, _: &str) -> Result<u64, CommonError> {
+        Ok(0)
     }
 
     fn stamp(&self) -> Stamp {

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use async_trait::async_trait;
 use fanlight_canonical::identity::Principal;
 use fanlight_gateway::approvals::{
     ApprovalLimits, Approver, ApproverRule, CallToApprove, CommonAnswer, CommonApprovals,
-    CommonAsked, NotAsked, NotDecided, OpenQuestion, Pending, Question, Status,
+    CommonAsked, NotAsked, NotDecided, OpenQuestion, Question, Status,
 };
 use fanlight_protocol::seal::Seal;
 use fanlight_protocol::{Json, epoch};
@@ -408,83 +409,75 @@ impl ApprovalsInCommon {
     }
 }
 
+#[async_trait]
 impl CommonApprovals for ApprovalsInCommon {
-    fn ask(
+    async fn ask(
         &self,
         call: CallToApprove,
         question: Question,
         waiter: String,
         limits: ApprovalLimits,
-    ) -> Pending<'_, Result<CommonAsked, NotAsked>> {
-        Box::pin(async move {
-            let (call_digest, owner) = (digest_of(&call), digest(&[&call.principal.to_bytes()]));
-            let sealed = self
-                .seal_call(&call, &question, &call_digest)
-                .ok_or(NotAsked::Away)?;
-            let (id, shown) = (
-                format!("{:08x}", fastrand::u32(..)),
-                format!("{call_digest} {sealed}"),
-            );
-            let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
-            let (lifetime, waits) = (
-                millis(limits.lifetime).to_string(),
-                millis(WAITS).to_string(),
-            );
-            let arguments = [
-                &call_digest,
-                &owner,
-                &id,
-                &waiter,
-                &shown,
-                &calls,
-                &of_one,
-                &lifetime,
-                &waits,
-            ];
-            let asked: Result<(String, String, String), _> =
-                self.run(&ASK, &arguments.map(String::as_str)).await;
-            let (outcome, id, left) = asked.map_err(|error| {
-                tracing::warn!(%error, "cannot request an approval for a call");
-                NotAsked::Away
-            })?;
-            match (outcome.as_str(), left.parse()) {
-                // The approval is used up, whether or not it was genuine.
-                ("approved", _) => match self.read_answer(&id, &call_digest, "approved", &left) {
-                    Some(_) => Ok(CommonAsked::Approved { id }),
-                    None => Err(NotAsked::Away),
-                },
-                ("waiting", Ok(left)) => Ok(CommonAsked::Waiting {
-                    id,
-                    left: Duration::from_millis(left),
-                }),
-                ("refused", _) => Err(NotAsked::Refused { id }),
-                _ => Err(NotAsked::TooMany),
-            }
-        })
+    ) -> Result<CommonAsked, NotAsked> {
+        let (call_digest, owner) = (digest_of(&call), digest(&[&call.principal.to_bytes()]));
+        let sealed = self
+            .seal_call(&call, &question, &call_digest)
+            .ok_or(NotAsked::Away)?;
+        let (id, shown) = (
+            format!("{:08x}", fastrand::u32(..)),
+            format!("{call_digest} {sealed}"),
+        );
+        let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
+        let (lifetime, waits) = (
+            millis(limits.lifetime).to_string(),
+            millis(WAITS).to_string(),
+        );
+        let arguments = [
+            &call_digest,
+            &owner,
+            &id,
+            &waiter,
+            &shown,
+            &calls,
+            &of_one,
+            &lifetime,
+            &waits,
+        ];
+        let asked: Result<(String, String, String), _> =
+            self.run(&ASK, &arguments.map(String::as_str)).await;
+        let (outcome, id, left) = asked.map_err(|error| {
+            tracing::warn!(%error, "cannot request an approval for a call");
+            NotAsked::Away
+        })?;
+        match (outcome.as_str(), left.parse()) {
+            // The approval is used up, whether or not it was genuine.
+            ("approved", _) => match self.read_answer(&id, &call_digest, "approved", &left) {
+                Some(_) => Ok(CommonAsked::Approved { id }),
+                None => Err(NotAsked::Away),
+            },
+            ("waiting", Ok(left)) => Ok(CommonAsked::Waiting {
+                id,
+                left: Duration::from_millis(left),
+            }),
+            ("refused", _) => Err(NotAsked::Refused { id }),
+            _ => Err(NotAsked::TooMany),
+        }
     }
 
-    fn look<'a>(
-        &'a self,
-        call: &'a CallToApprove,
-        id: &'a str,
-        waiter: &'a str,
-    ) -> Pending<'a, CommonAnswer> {
-        Box::pin(async move {
-            let looked = self
-                .run::<(String, String)>(&LOOK, &[id, waiter, &millis(WAITS).to_string()])
-                .await;
-            let Ok((word, by)) = looked else {
-                return CommonAnswer::Nothing;
-            };
-            if word == "open" {
-                return CommonAnswer::Nothing;
-            }
-            match self.read_answer(id, &digest_of(call), &word, &by) {
-                Some(Status::Approved(_)) => CommonAnswer::Approved,
-                Some(_) => CommonAnswer::Refused,
-                None => CommonAnswer::Over,
-            }
-        })
+    async fn look(&self, call: &CallToApprove, id: &str, waiter: &str) -> CommonAnswer {
+        let looked = self
+            .run::<(String, String)>(&LOOK, &[id, waiter, &millis(WAITS).to_string()])
+            .await;
+        let Ok((word, by)) = looked else {
+            return CommonAnswer::Nothing;
+        };
+        if word == "open" {
+            return CommonAnswer::Nothing;
+        }
+        match self.read_answer(id, &digest_of(call), &word, &by) {
+            Some(Status::Approved(_)) => CommonAnswer::Approved,
+            Some(_) => CommonAnswer::Refused,
+            None => CommonAnswer::Over,
+        }
     }
 
     fn give_up(&self, id: &str, waiter: &str) {
@@ -497,113 +490,105 @@ impl CommonApprovals for ApprovalsInCommon {
         }
     }
 
-    fn continues<'a>(
-        &'a self,
-        id: &'a str,
-        call: &'a CallToApprove,
-        state: &'a Json,
+    async fn continues(
+        &self,
+        id: &str,
+        call: &CallToApprove,
+        state: &Json,
         limits: ApprovalLimits,
-    ) -> Pending<'a, ()> {
-        Box::pin(async move {
-            let (call_digest, owner) = (digest_of(call), digest(&[&call.principal.to_bytes()]));
-            let (state, new) = (
-                digest_of_state(state),
-                format!("{:016x}", fastrand::u64(..)),
-            );
-            let Some(sealed) = self.statement(&state, &call_digest, CONTINUED, id, limits.lifetime)
-            else {
-                return;
-            };
-            let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
-            let arguments = [
-                &call_digest,
-                &owner,
-                &new,
-                &state,
-                &sealed,
-                &calls,
-                &of_one,
-                &millis(limits.lifetime).to_string(),
-            ];
-            let kept = self
-                .run_on::<String>(ROUNDS, &CONTINUES, &arguments.map(String::as_str))
-                .await;
-            if let Err(error) = kept {
-                tracing::warn!(%error, "cannot store an approval: the call's next round needs another one");
-            }
-        })
+    ) {
+        let (call_digest, owner) = (digest_of(call), digest(&[&call.principal.to_bytes()]));
+        let (state, new) = (
+            digest_of_state(state),
+            format!("{:016x}", fastrand::u64(..)),
+        );
+        let Some(sealed) = self.statement(&state, &call_digest, CONTINUED, id, limits.lifetime)
+        else {
+            return;
+        };
+        let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
+        let arguments = [
+            &call_digest,
+            &owner,
+            &new,
+            &state,
+            &sealed,
+            &calls,
+            &of_one,
+            &millis(limits.lifetime).to_string(),
+        ];
+        let kept = self
+            .run_on::<String>(ROUNDS, &CONTINUES, &arguments.map(String::as_str))
+            .await;
+        if let Err(error) = kept {
+            tracing::warn!(%error, "cannot store an approval: the call's next round needs another one");
+        }
     }
 
-    fn is_continued<'a>(
-        &'a self,
-        call: &'a CallToApprove,
-        state: &'a Json,
-    ) -> Pending<'a, Result<Option<String>, NotAsked>> {
-        Box::pin(async move {
-            let (call_digest, state) = (digest_of(call), digest_of_state(state));
-            let sealed: String = self
-                .run_on(ROUNDS, &IS_CONTINUED, &[&call_digest, &state])
-                .await
-                .map_err(|_| NotAsked::Away)?;
-            Ok(self.open_statement(&state, &call_digest, CONTINUED, &sealed))
-        })
+    async fn is_continued(
+        &self,
+        call: &CallToApprove,
+        state: &Json,
+    ) -> Result<Option<String>, NotAsked> {
+        let (call_digest, state) = (digest_of(call), digest_of_state(state));
+        let sealed: String = self
+            .run_on(ROUNDS, &IS_CONTINUED, &[&call_digest, &state])
+            .await
+            .map_err(|_| NotAsked::Away)?;
+        Ok(self.open_statement(&state, &call_digest, CONTINUED, &sealed))
     }
 
-    fn decide<'a>(
-        &'a self,
-        id: &'a str,
-        approver: &'a Approver,
+    async fn decide(
+        &self,
+        id: &str,
+        approver: &Approver,
         is_approved: bool,
         limits: ApprovalLimits,
-    ) -> Pending<'a, Result<OpenQuestion, NotDecided>> {
-        Box::pin(async move {
-            let question = self.show(&[id]).await?.pop().ok_or(NotDecided::Unknown)?;
-            question.check(approver, is_approved)?;
-            let word = if is_approved { "approved" } else { "refused" };
-            let call_digest = digest_of(&question.call);
-            let statement = self.statement(id, &call_digest, word, &approver.name, limits.lifetime);
-            let statement = statement.ok_or(NotDecided::Away)?;
-            let arguments = [
-                id,
-                &call_digest,
-                word,
-                &statement,
-                &millis(limits.lifetime).to_string(),
-            ];
-            let (outcome, by) = self
-                .run::<(String, String)>(&DECIDE, &arguments)
-                .await
-                .map_err(|_| NotDecided::Away)?;
-            let name = Arc::clone(&approver.name);
-            match outcome.as_str() {
-                "done" => Ok(OpenQuestion {
-                    status: if is_approved {
-                        Status::Approved(name)
-                    } else {
-                        Status::Refused(name)
-                    },
-                    left: limits.lifetime,
-                    ..question
-                }),
-                word => Err(match self.read_answer(id, &call_digest, word, &by) {
-                    Some(Status::Approved(by) | Status::Refused(by)) => NotDecided::Decided(by),
-                    _ => NotDecided::Unknown,
-                }),
-            }
-        })
+    ) -> Result<OpenQuestion, NotDecided> {
+        let question = self.show(&[id]).await?.pop().ok_or(NotDecided::Unknown)?;
+        question.check(approver, is_approved)?;
+        let word = if is_approved { "approved" } else { "refused" };
+        let call_digest = digest_of(&question.call);
+        let statement = self.statement(id, &call_digest, word, &approver.name, limits.lifetime);
+        let statement = statement.ok_or(NotDecided::Away)?;
+        let arguments = [
+            id,
+            &call_digest,
+            word,
+            &statement,
+            &millis(limits.lifetime).to_string(),
+        ];
+        let (outcome, by) = self
+            .run::<(String, String)>(&DECIDE, &arguments)
+            .await
+            .map_err(|_| NotDecided::Away)?;
+        let name = Arc::clone(&approver.name);
+        match outcome.as_str() {
+            "done" => Ok(OpenQuestion {
+                status: if is_approved {
+                    Status::Approved(name)
+                } else {
+                    Status::Refused(name)
+                },
+                left: limits.lifetime,
+                ..question
+            }),
+            word => Err(match self.read_answer(id, &call_digest, word, &by) {
+                Some(Status::Approved(by) | Status::Refused(by)) => NotDecided::Decided(by),
+                _ => NotDecided::Unknown,
+            }),
+        }
     }
 
-    fn list(&self) -> Pending<'_, Result<Vec<OpenQuestion>, NotDecided>> {
-        Box::pin(async {
-            let ids: Vec<String> = self.run(&IDS, &[]).await.map_err(|_| NotDecided::Away)?;
-            let ids: Vec<_> = ids.iter().map(String::as_str).collect();
-            let mut all = Vec::new();
-            for some in ids.chunks(SHOWN_AT_ONCE) {
-                all.extend(self.show(some).await?);
-            }
-            all.sort_by_key(|question| question.asked);
-            Ok(all)
-        })
+    async fn list(&self) -> Result<Vec<OpenQuestion>, NotDecided> {
+        let ids: Vec<String> = self.run(&IDS, &[]).await.map_err(|_| NotDecided::Away)?;
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        let mut all = Vec::new();
+        for some in ids.chunks(SHOWN_AT_ONCE) {
+            all.extend(self.show(some).await?);
+        }
+        all.sort_by_key(|question| question.asked);
+        Ok(all)
     }
 }
 

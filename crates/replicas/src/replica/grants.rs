@@ -3,7 +3,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
+use async_trait::async_trait;
+use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Stamp};
 use fanlight_protocol::digest::sha256;
 use fanlight_protocol::epoch;
 use futures_util::future::try_join_all;
@@ -153,109 +154,102 @@ fn parts(name: &str) -> (&str, &str) {
     name.split_once('/').unwrap_or(("", name))
 }
 
+#[async_trait]
 impl CommonEntries for GrantsInCommon {
-    fn now<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, u64> {
-        Box::pin(async move { self.run(&NOW.key(&self.keys(kind, parts(name).0)[0])).await })
+    async fn now(&self, kind: Kind, name: &str) -> Result<u64, CommonError> {
+        self.run(&NOW.key(&self.keys(kind, parts(name).0)[0])).await
     }
 
-    fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>> {
-        Box::pin(async move {
-            let (owner, rest) = parts(name);
-            self.run(GET.key(&self.keys(kind, owner)[0]).arg(rest))
-                .await
-        })
+    async fn get(&self, kind: Kind, name: &str) -> Result<Option<Vec<u8>>, CommonError> {
+        let (owner, rest) = parts(name);
+        self.run(GET.key(&self.keys(kind, owner)[0]).arg(rest))
+            .await
     }
 
-    fn list<'a>(
-        &'a self,
+    async fn list(
+        &self,
         kind: Kind,
-        owner: Option<&'a str>,
+        owner: Option<&str>,
         most: usize,
-    ) -> Pending<'a, Vec<(String, Vec<u8>)>> {
-        Box::pin(async move {
-            let mut found = Vec::new();
-            for owner in self.owners(kind, owner).await? {
-                let all: Vec<(String, Vec<u8>)> =
-                    self.run(&ALL.key(&self.keys(kind, &owner)[0])).await?;
-                found.extend(
-                    all.into_iter()
-                        .map(|(rest, bytes)| (format!("{owner}/{rest}"), bytes)),
-                );
-                if found.len() >= most {
-                    break;
+    ) -> Result<Vec<(String, Vec<u8>)>, CommonError> {
+        let mut found = Vec::new();
+        for owner in self.owners(kind, owner).await? {
+            let all: Vec<(String, Vec<u8>)> =
+                self.run(&ALL.key(&self.keys(kind, &owner)[0])).await?;
+            found.extend(
+                all.into_iter()
+                    .map(|(rest, bytes)| (format!("{owner}/{rest}"), bytes)),
+            );
+            if found.len() >= most {
+                break;
+            }
+        }
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        found.truncate(most);
+        Ok(found)
+    }
+
+    async fn exchange(
+        &self,
+        kind: Kind,
+        name: &str,
+        exchange: Exchange<'_>,
+    ) -> Result<Exchanged, CommonError> {
+        let (owner, rest) = parts(name);
+        let or_nothing = |bytes: Option<&[u8]>| {
+            bytes
+                .map(|bytes| [b"+", bytes].concat())
+                .unwrap_or_default()
+        };
+        let expires = exchange
+            .expires
+            .map(|expires| expires.to_string())
+            .unwrap_or_default();
+        let mut script = EXCHANGE.prepare_invoke();
+        for key in self.keys(kind, owner) {
+            script.key(key);
+        }
+        script
+            .arg(rest)
+            .arg(owner)
+            .arg(or_nothing(exchange.old))
+            .arg(or_nothing(exchange.new));
+        script
+            .arg(expires)
+            .arg(kind.most_of_one())
+            .arg((UNEVEN * kind.most()).div_ceil(u64::from(PARTS)));
+        script.arg(u8::from(kind.gives_way()));
+        let done = match self.run::<i8>(&script).await? {
+            1 => Exchanged::Done,
+            0 => Exchanged::Changed,
+            _ => return Ok(Exchanged::Full),
+        };
+        // The earlier refresh token may be invalid now. If a failover loses the new one, the
+        // user has to sign in again.
+        if done == Exchanged::Done && kind == Kind::Grant && !exchange.is_of_lease {
+            match self.shared.wait_for_replication(REPLICATED).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::warn!("no replica of Valkey has confirmed a user's grant yet");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot tell whether a replica of Valkey has a user's grant");
                 }
             }
-            found.sort_by(|(one, _), (other, _)| one.cmp(other));
-            found.truncate(most);
-            Ok(found)
-        })
+        }
+        Ok(done)
     }
 
-    fn exchange<'a>(
-        &'a self,
-        kind: Kind,
-        name: &'a str,
-        exchange: Exchange<'a>,
-    ) -> Pending<'a, Exchanged> {
-        Box::pin(async move {
-            let (owner, rest) = parts(name);
-            let or_nothing = |bytes: Option<&[u8]>| {
-                bytes
-                    .map(|bytes| [b"+", bytes].concat())
-                    .unwrap_or_default()
-            };
-            let expires = exchange
-                .expires
-                .map(|expires| expires.to_string())
-                .unwrap_or_default();
-            let mut script = EXCHANGE.prepare_invoke();
-            for key in self.keys(kind, owner) {
+    async fn remove_all(&self, kind: Kind, owner: Option<&str>) -> Result<usize, CommonError> {
+        let mut count = 0;
+        for owner in self.owners(kind, owner).await? {
+            let mut script = REMOVE.prepare_invoke();
+            for key in self.keys(kind, &owner) {
                 script.key(key);
             }
-            script
-                .arg(rest)
-                .arg(owner)
-                .arg(or_nothing(exchange.old))
-                .arg(or_nothing(exchange.new));
-            script
-                .arg(expires)
-                .arg(kind.most_of_one())
-                .arg((UNEVEN * kind.most()).div_ceil(u64::from(PARTS)));
-            script.arg(u8::from(kind.gives_way()));
-            let done = match self.run::<i8>(&script).await? {
-                1 => Exchanged::Done,
-                0 => Exchanged::Changed,
-                _ => return Ok(Exchanged::Full),
-            };
-            // The earlier refresh token may be invalid now. If a failover loses the new one, the
-            // user has to sign in again.
-            if done == Exchanged::Done && kind == Kind::Grant && !exchange.is_of_lease {
-                match self.shared.wait_for_replication(REPLICATED).await {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        tracing::warn!("no replica of Valkey has confirmed a user's grant yet");
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot tell whether a replica of Valkey has a user's grant");
-                    }
-                }
-            }
-            Ok(done)
-        })
-    }
-
-    fn remove_all<'a>(&'a self, kind: Kind, owner: Option<&'a str>) -> Pending<'a, usize> {
-        Box::pin(async move {
-            let mut count = 0;
-            for owner in self.owners(kind, owner).await? {
-                let mut script = REMOVE.prepare_invoke();
-                for key in self.keys(kind, &owner) {
-                    script.key(key);
-                }
-                count += self.run::<usize>(script.arg(&owner)).await?;
-            }
-            Ok(count)
-        })
+            count += self.run::<usize>(script.arg(&owner)).await?;
+        }
+        Ok(count)
     }
 
     /// The current second, so that another replica's change is noticed after a second.

@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fanlight_canonical::ProcessRun;
-use fanlight_frontend::{Claim, Claimed, Mark, Recorded, Released, SessionRecords};
+use fanlight_frontend::{Claim, Claimed, Mark, Released, SessionRecords};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
@@ -221,112 +222,99 @@ impl Table {
     }
 }
 
+#[async_trait]
 impl SessionRecords for SessionsInValkey {
-    fn write<'a>(&'a self, name: &'a str, record: &'a str) -> Recorded<'a, bool> {
-        Box::pin(async move {
-            let written = self
-                .table
-                .change("write", name, record, Instant::now())
-                .await;
-            written.unwrap_or_else(|error| {
-                tracing::debug!(%error, "cannot store a session: no other replica could take it over");
-                false
-            })
+    async fn write(&self, name: &str, record: &str) -> bool {
+        let written = self
+            .table
+            .change("write", name, record, Instant::now())
+            .await;
+        written.unwrap_or_else(|error| {
+            tracing::debug!(%error, "cannot store a session: no other replica could take it over");
+            false
         })
     }
 
-    fn claim<'a>(
-        &'a self,
-        name: &'a str,
-        run: ProcessRun,
-        is_unreachable: bool,
-    ) -> Recorded<'a, Claimed> {
-        Box::pin(async move {
-            let deadline = Instant::now() + LEASE + LEASE / 2;
-            let mut run = run.to_string();
-            let unreachable = is_unreachable.then(|| run.clone());
-            loop {
-                let is_gone = unreachable.as_ref() == Some(&run)
-                    || !self.table.membership.is_living(&run, deadline).await;
-                let gone = if is_gone { run.clone() } else { String::new() };
-                let (table, notes, name) =
-                    (self.table.clone(), self.notes.clone(), name.to_owned());
-                // A separate task, so that it goes on if the client disconnects: after a claim the
-                // previous owner must be doubted, and an unused claim given up.
-                let claiming = tokio::spawn(async move {
-                    let number = fastrand::u64(..);
-                    let claimed = table.try_claim(&name, &gone, number).await;
-                    let give_up = move || drop(notes.try_send((Note::GiveUp(number), name.into())));
-                    // Without an answer, the claim may still have succeeded.
-                    let may_be_ours = claimed
-                        .as_ref()
-                        .map_or(true, |(keeper, _)| keeper.is_empty());
-                    let claim = may_be_ours.then(|| Claim::new(give_up));
-                    claimed.map(|(keeper, record)| (keeper, record, claim))
-                });
-                let keeper = match claiming.await {
-                    Ok(Ok((_, record, Some(claim)))) => return Claimed::Ours(record, claim),
-                    Ok(Ok((keeper, ..))) => keeper,
-                    Ok(Err(error)) => {
-                        tracing::debug!(%error, "cannot take over a session");
-                        return Claimed::NotKnown;
-                    }
-                    // This process is ending.
-                    Err(_) => return Claimed::NotKnown,
-                };
-                if keeper == NO_RECORD && self.table.membership.may_lack_members().await {
-                    // The owner may be about to join and to write its record again.
+    async fn claim(&self, name: &str, run: ProcessRun, is_unreachable: bool) -> Claimed {
+        let deadline = Instant::now() + LEASE + LEASE / 2;
+        let mut run = run.to_string();
+        let unreachable = is_unreachable.then(|| run.clone());
+        loop {
+            let is_gone = unreachable.as_ref() == Some(&run)
+                || !self.table.membership.is_living(&run, deadline).await;
+            let gone = if is_gone { run.clone() } else { String::new() };
+            let (table, notes, name) = (self.table.clone(), self.notes.clone(), name.to_owned());
+            // A separate task, so that it goes on if the client disconnects: after a claim the
+            // previous owner must be doubted, and an unused claim given up.
+            let claiming = tokio::spawn(async move {
+                let number = fastrand::u64(..);
+                let claimed = table.try_claim(&name, &gone, number).await;
+                let give_up = move || drop(notes.try_send((Note::GiveUp(number), name.into())));
+                // Without an answer, the claim may still have succeeded.
+                let may_be_ours = claimed
+                    .as_ref()
+                    .map_or(true, |(keeper, _)| keeper.is_empty());
+                let claim = may_be_ours.then(|| Claim::new(give_up));
+                claimed.map(|(keeper, record)| (keeper, record, claim))
+            });
+            let keeper = match claiming.await {
+                Ok(Ok((_, record, Some(claim)))) => return Claimed::Ours(record, claim),
+                Ok(Ok((keeper, ..))) => keeper,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "cannot take over a session");
                     return Claimed::NotKnown;
                 }
-                let Some(other) = ProcessRun::parse(&keeper) else {
-                    return Claimed::Nobody;
-                };
-                if keeper == self.table.membership.id() {
-                    // Only the record names this replica: the session has ended or was claimed in
-                    // vain, and that is being written.
-                    if Instant::now() >= deadline {
-                        return Claimed::Nobody;
-                    }
-                    sleep(LOOK).await;
-                    continue;
-                }
-                // The replica may have ended just now.
-                let is_asked_about = keeper == run;
-                if (!is_asked_about || Instant::now() >= deadline)
-                    && self.table.membership.is_living(&keeper, deadline).await
-                {
-                    return Claimed::By(other);
-                }
-                if is_asked_about {
-                    sleep(LOOK).await;
-                }
-                run = keeper;
-            }
-        })
-    }
-
-    fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, Option<bool>> {
-        Box::pin(async move {
-            self.table
-                .change("prolong", name, "", Instant::now())
-                .await
-                .ok()
-        })
-    }
-
-    fn release(&self, sessions: Vec<Released>) -> Recorded<'_, ()> {
-        Box::pin(async move {
-            let deadline = Instant::now() + LEASE;
-            let release = async |Released { name, record }: Released| {
-                let record = record.as_deref().unwrap_or_default();
-                if let Err(error) = self.table.change("release", &name, record, deadline).await {
-                    tracing::debug!(%error, "cannot hand over a session");
-                }
+                // This process is ending.
+                Err(_) => return Claimed::NotKnown,
             };
-            stream::iter(sessions)
-                .for_each_concurrent(AT_ONCE, release)
-                .await;
-        })
+            if keeper == NO_RECORD && self.table.membership.may_lack_members().await {
+                // The owner may be about to join and to write its record again.
+                return Claimed::NotKnown;
+            }
+            let Some(other) = ProcessRun::parse(&keeper) else {
+                return Claimed::Nobody;
+            };
+            if keeper == self.table.membership.id() {
+                // Only the record names this replica: the session has ended or was claimed in
+                // vain, and that is being written.
+                if Instant::now() >= deadline {
+                    return Claimed::Nobody;
+                }
+                sleep(LOOK).await;
+                continue;
+            }
+            // The replica may have ended just now.
+            let is_asked_about = keeper == run;
+            if (!is_asked_about || Instant::now() >= deadline)
+                && self.table.membership.is_living(&keeper, deadline).await
+            {
+                return Claimed::By(other);
+            }
+            if is_asked_about {
+                sleep(LOOK).await;
+            }
+            run = keeper;
+        }
+    }
+
+    async fn is_kept(&self, name: &str) -> Option<bool> {
+        self.table
+            .change("prolong", name, "", Instant::now())
+            .await
+            .ok()
+    }
+
+    async fn release(&self, sessions: Vec<Released>) {
+        let deadline = Instant::now() + LEASE;
+        let release = async |Released { name, record }: Released| {
+            let record = record.as_deref().unwrap_or_default();
+            if let Err(error) = self.table.change("release", &name, record, deadline).await {
+                tracing::debug!(%error, "cannot hand over a session");
+            }
+        };
+        stream::iter(sessions)
+            .for_each_concurrent(AT_ONCE, release)
+            .await;
     }
 
     fn prolong(&self, name: &str) {

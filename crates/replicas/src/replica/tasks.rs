@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fanlight_canonical::{PolicyAction, PolicyKind, PolicySubject};
 use fanlight_gateway::{CommonTask, CommonTaskOwners};
 use fanlight_protocol::Json;
 use fanlight_protocol::seal::{Keys, Seal};
-use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use super::{NESTING, digest, millis};
@@ -150,34 +150,29 @@ impl WrittenCall {
     }
 }
 
+#[async_trait]
 impl CommonTaskOwners for TasksInCommon {
-    fn find(&self, task: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>> {
-        Box::pin(async move {
-            let (held, left): (String, i64) =
-                log_failure(self.shared.run(&FIND.key(self.key(&task))).await)?;
-            self.open_record(&task, &held, left)
-        })
+    async fn find(&self, task: Vec<u8>) -> Option<CommonTask> {
+        let (held, left): (String, i64) =
+            log_failure(self.shared.run(&FIND.key(self.key(&task))).await)?;
+        self.open_record(&task, &held, left)
     }
 
-    fn learn(&self, task: Vec<u8>, learnt: CommonTask, created: bool) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            let Some(sealed) = self.seal_task(&task, &learnt) else {
-                return;
-            };
-            let mut script = LEARN.key(self.key(&task));
-            script
-                .arg(digest(&[learnt.server.as_bytes()]))
-                .arg(sealed)
-                .arg(millis(learnt.kept_for).max(1))
-                .arg(u8::from(created));
-            let _ = log_failure::<u8>(self.shared.run(&script).await);
-        })
+    async fn learn(&self, task: Vec<u8>, learnt: CommonTask, created: bool) {
+        let Some(sealed) = self.seal_task(&task, &learnt) else {
+            return;
+        };
+        let mut script = LEARN.key(self.key(&task));
+        script
+            .arg(digest(&[learnt.server.as_bytes()]))
+            .arg(sealed)
+            .arg(millis(learnt.kept_for).max(1))
+            .arg(u8::from(created));
+        let _ = log_failure::<u8>(self.shared.run(&script).await);
     }
 
-    fn forget(&self, task: Vec<u8>) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            _ = log_failure::<u8>(self.shared.run(&FORGET.key(self.key(&task))).await);
-        })
+    async fn forget(&self, task: Vec<u8>) {
+        _ = log_failure::<u8>(self.shared.run(&FORGET.key(self.key(&task))).await);
     }
 }
 
