@@ -7,9 +7,10 @@ use fanlight_canonical::identity::{Identity, Source, Validity};
 use fanlight_credentials::{
     Authenticate, Authentication, Credentials, Denial, IdToken, SignInError,
 };
+use fanlight_grants::oauth::TokenKind;
 use tokio_util::sync::CancellationToken;
 
-use crate::bearer::{Bearer, Scheme};
+use crate::bearer::Bearer;
 use crate::certificate::Certificates;
 use crate::id_token;
 use crate::keys::Keys;
@@ -209,7 +210,7 @@ impl Methods {
             match self
                 .keys
                 .as_ref()
-                .filter(|_| bearer.scheme() == Scheme::Bearer)
+                .filter(|_| bearer.scheme() == TokenKind::Bearer)
             {
                 Some(keys) => Authentication::Ready(keys.identity(bearer.expose())),
                 None => unknown(),

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use fanlight_credentials::Denial;
+use fanlight_grants::oauth::TokenKind;
 use fanlight_protocol::digest::sha256;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -22,16 +23,7 @@ pub(crate) const KEY_PREFIX: &str = "fanlight_";
 #[derive(Clone, Copy)]
 pub(crate) struct Bearer<'a> {
     text: &'a str,
-    scheme: Scheme,
-}
-
-/// The scheme of credentials.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scheme {
-    /// Anybody who has the credentials may use them.
-    Bearer,
-    /// The credentials need a proof that their sender has the key that they are bound to.
-    Dpop,
+    scheme: TokenKind,
 }
 
 impl<'a> Bearer<'a> {
@@ -53,7 +45,7 @@ impl<'a> Bearer<'a> {
         let is_malformed = || Denial::Malformed("the Authorization header is malformed".into());
         let field = field.to_str().map_err(|_| is_malformed())?;
         let (scheme, credentials) = field.split_once(' ').unwrap_or((field, ""));
-        let known = [("bearer", Scheme::Bearer), ("dpop", Scheme::Dpop)];
+        let known = [("bearer", TokenKind::Bearer), ("dpop", TokenKind::Dpop)];
         let known = known
             .into_iter()
             .find(|(name, _)| scheme.eq_ignore_ascii_case(name));
@@ -81,7 +73,7 @@ impl<'a> Bearer<'a> {
     }
 
     /// The scheme with which they were sent.
-    pub(crate) fn scheme(self) -> Scheme {
+    pub(crate) fn scheme(self) -> TokenKind {
         self.scheme
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fanlight_canonical::rights::{ItemRule, Servers};
 use fanlight_config::{Config, HookFailure, HookOptions, HookTime, RateMatch, Secret, origin_of};
 use fanlight_fair::limit;
-use fanlight_frontend::{CallHook, HookAnswer, HookMoment, JudgedCall, RequestMatch, ToolNames};
+use fanlight_frontend::{CallHook, HookAnswer, JudgedCall, RequestMatch, ToolNames};
 use fanlight_grants::fetch::{self, FetchError, JSON, Requests};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
@@ -109,13 +109,13 @@ pub fn request_match(servers: &Arc<Servers>, only: &RateMatch) -> RequestMatch {
 }
 
 impl CallHook for Hooks {
-    fn wants(&self, moment: HookMoment, call: Option<&JudgedCall>) -> bool {
+    fn wants(&self, moment: HookTime, call: Option<&JudgedCall>) -> bool {
         self.all.iter().any(|hook| hook.is_asked(moment, call))
     }
 
     fn ask<'a>(
         &'a self,
-        moment: HookMoment,
+        moment: HookTime,
         call: &'a JudgedCall,
         mut question: Json,
     ) -> Pin<Box<dyn Future<Output = HookAnswer> + Send + 'a>> {
@@ -144,16 +144,11 @@ impl CallHook for Hooks {
 }
 
 impl Hooks {
-    async fn ask_one(&self, hook: &Hook, moment: HookMoment, question: &Json) -> HookAnswer {
-        let event = if moment == HookMoment::Call {
-            "call"
-        } else {
-            "result"
-        };
-        match hook.answer(event, question).await {
+    async fn ask_one(&self, hook: &Hook, moment: HookTime, question: &Json) -> HookAnswer {
+        match hook.answer(moment, question).await {
             Ok(answer) => return answer,
             Err(problem) => {
-                let url = origin_of(hook.options.url.expose());
+                let (url, event) = (origin_of(hook.options.url.expose()), moment.as_str());
                 warn!(url, event, problem, "a hook failed");
             }
         }
@@ -166,21 +161,16 @@ impl Hooks {
 
 impl Hook {
     /// Whether the hook judges a call, or any call, at this moment.
-    fn is_asked(&self, moment: HookMoment, call: Option<&JudgedCall>) -> bool {
-        let time = if moment == HookMoment::Call {
-            HookTime::Call
-        } else {
-            HookTime::Result
-        };
+    fn is_asked(&self, moment: HookTime, call: Option<&JudgedCall>) -> bool {
         let is_about = |call: &JudgedCall| {
             let (server, tool) = (call.server.as_deref(), call.tool.as_deref());
             self.only.covers(&call.endpoint, server, tool)
         };
-        self.options.when.contains(&time) && call.is_none_or(is_about)
+        self.options.when.contains(&moment) && call.is_none_or(is_about)
     }
 
     /// The hook's answer, or the reason why it has none that counts.
-    async fn answer(&self, event: &'static str, question: &Json) -> Result<HookAnswer, String> {
+    async fn answer(&self, moment: HookTime, question: &Json) -> Result<HookAnswer, String> {
         let (size, most) = (question.bytes().len(), limit("question", QUESTION));
         if size > most {
             return Err(format!("the question has {size} bytes: more than {most}"));
@@ -188,7 +178,7 @@ impl Hook {
         let failed = |error: FetchError| error.to_string();
         let url = fetch::url(self.options.url.expose()).map_err(failed)?;
         let mut headers = self.headers.clone();
-        headers.insert("fanlight-event", HeaderValue::from_static(event));
+        headers.insert("fanlight-event", HeaderValue::from_static(moment.as_str()));
         let question = question.bytes().clone();
         let sent = self.requests.post(&url, JSON, headers, question).await;
         let answer = sent.and_then(|answer| answer.ok(&url)).map_err(failed)?;
@@ -196,7 +186,7 @@ impl Hook {
         let text = said.text.chars().take(LONGEST_TEXT).collect();
         match (said.decision, said.result) {
             (Decision::Allow, None) => Ok(HookAnswer::Allow),
-            (Decision::Allow, Some(_)) if !self.options.may_replace || event == "call" => {
+            (Decision::Allow, Some(_)) if !self.options.may_replace || moment == HookTime::Call => {
                 Err("it replaces a result without `mayReplace`, or before the call".to_owned())
             }
             (Decision::Allow, Some(result)) => {

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use fanlight_canonical::rights::{ItemRule, Servers};
 use fanlight_cli::hooks::request_match;
 use fanlight_cli::rewriting::servers_of_rules;
-use fanlight_config::{Config, RateDimension, ScopeRules, WithoutValkey};
-use fanlight_frontend::{
-    ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolScopes, WithoutOthers,
-};
+use fanlight_config::{Config, RateDimension, ScopeRules};
+use fanlight_frontend::{ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolScopes};
 
 /// The protection in `config`; none if clients are not authenticated.
 pub(crate) fn settings(config: &Config) -> ProtectionSettings {
@@ -79,10 +77,7 @@ fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
         most,
         per,
         queue: *queue,
-        common: shared.map(|without| match without {
-            WithoutValkey::Part => WithoutOthers::Part,
-            WithoutValkey::Refuse => WithoutOthers::Refuse,
-        }),
+        common: *shared,
     }
 }
 

@@ -4,18 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use fanlight_config::HookTime;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
 use futures_util::future::BoxFuture;
-
-/// The moment at which a hook judges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HookMoment {
-    /// The hook judges the call before it runs.
-    Call,
-    /// The hook judges the result before the client gets it.
-    Result,
-}
 
 /// A hook's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +41,7 @@ impl LiveHooks {
     /// Whether hooks judge results before clients get them.
     pub(crate) fn judge_results(&self) -> bool {
         self.load()
-            .is_some_and(|hook| hook.wants(HookMoment::Result, None))
+            .is_some_and(|hook| hook.wants(HookTime::Result, None))
     }
 }
 
@@ -58,13 +50,13 @@ impl LiveHooks {
 /// A trait because its implementation depends on this crate.
 pub trait CallHook: fmt::Debug + Send + Sync {
     /// Whether a hook wants to judge `call` at this moment, or any call.
-    fn wants(&self, moment: HookMoment, call: Option<&JudgedCall>) -> bool;
+    fn wants(&self, moment: HookTime, call: Option<&JudgedCall>) -> bool;
 
     /// Judges a call, or its result. `question` describes it. The hook bounds its own time and
     /// always answers.
     fn ask<'a>(
         &'a self,
-        moment: HookMoment,
+        moment: HookTime,
         call: &'a JudgedCall,
         question: Json,
     ) -> BoxFuture<'a, HookAnswer>;

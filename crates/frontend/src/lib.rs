@@ -34,14 +34,13 @@ pub use fanlight_http::{
     PublicUrl, SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer, TrustedProxies,
     sockets,
 };
-pub use guardrail::{CallHook, HookAnswer, HookMoment, JudgedCall, LiveHooks};
+pub use guardrail::{CallHook, HookAnswer, JudgedCall, LiveHooks};
 pub use http::{LiveLimits, LiveListener, ReplicaListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
 pub use protection::{
     CommonLimit, CommonLimits, LiveProtection, NotTaken, ProtectionSettings, RateDimensions,
     RateRule, RateState, RateUse, RequestMatch, ScopeSettings, ToolNames, ToolScopes,
-    WithoutOthers,
 };
 pub use session_records::{Claim, Claimed, Mark, Released, SessionRecords};
 pub use settings::{FrontendSettings, RefusedBody, max_suspended_calls};

@@ -21,7 +21,7 @@ mod replica;
 mod server;
 
 pub use connection::{Certificates, Report, Settings, Shared, SharedError, Unusable, WITHIN};
-pub use membership::{LEASE, Me, Member, Membership};
+pub use membership::{LEASE, Member, Membership};
 pub use redis::{FromRedisValue, Script, ScriptInvocation};
 pub use replica::{
     CommonPins, LinkCertificates, Linking, Renewed, ReplicaCertificates, ReplicaError,

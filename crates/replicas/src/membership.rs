@@ -13,10 +13,9 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fanlight_protocol::epoch;
 use parking_lot::Mutex;
 use redis::{Script, ScriptInvocation};
 use serde::{Deserialize, Serialize};
@@ -163,47 +162,26 @@ return (since == 0 or now < since + ARGV[1]) and 1 or 0
 "
 }
 
-/// The description of this process with which it joins.
-#[derive(Clone, Debug)]
-pub struct Me {
-    /// The unique id, which also differs from earlier processes at the same place.
-    pub id: String,
-    /// The name for people, which is the host's.
-    pub name: String,
-    /// The address for other replicas.
-    pub address: Option<SocketAddr>,
-    /// The version of the program.
-    pub version: &'static str,
-}
-
-/// A process in the list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A process in the list. It writes its own data in this form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// The unique id.
+    /// The unique id, which also differs from earlier processes at the same place.
+    #[serde(skip)]
     pub id: String,
     /// The epoch of its lease.
+    #[serde(skip)]
     pub epoch: u64,
-    /// The name for people.
+    /// The name for people, which is the host's.
     pub name: String,
     /// The address for other replicas.
     pub address: Option<SocketAddr>,
     /// The version of its program.
     pub version: String,
-    /// The start time by its own clock.
-    pub since: SystemTime,
+    /// The start by its own clock, in seconds since 1970.
+    pub since: u64,
     /// Set while it is ending and finishes its running work.
-    pub is_ending: bool,
-}
-
-/// The form in which a process writes its own data.
-#[derive(Serialize, Deserialize)]
-struct Written {
-    name: String,
-    address: Option<SocketAddr>,
-    version: String,
-    since: u64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_ending: bool,
+    pub is_ending: bool,
 }
 
 /// The list of processes, from the view of this one.
@@ -229,19 +207,11 @@ struct Lease {
 
 impl Membership {
     /// The membership of this process, which joins when [`Self::keep`] runs.
-    pub fn new(shared: Shared, me: Me) -> Self {
-        let since = epoch::seconds();
+    pub fn new(shared: Shared, mut me: Member) -> Self {
         let written = [false, true].map(|is_ending| {
-            let (name, version) = (me.name.clone(), me.version.to_owned());
-            let written = Written {
-                name,
-                address: me.address,
-                version,
-                since,
-                is_ending,
-            };
+            me.is_ending = is_ending;
             // Its members are texts and numbers, whose serialisation cannot fail.
-            serde_json::to_string(&written).unwrap_or_default()
+            serde_json::to_string(&me).unwrap_or_default()
         });
         let (members, lease, renewed) = (ArcSwap::default(), Mutex::default(), Notify::new());
         Self(Arc::new(Inner {
@@ -465,22 +435,10 @@ fn members(earlier: &[Member], changes: impl Iterator<Item = String>) -> Vec<Mem
 
 fn member(id: &str, text: &str) -> Option<Member> {
     let (epoch, written) = text.split_once(' ')?;
-    let Written {
-        name,
-        address,
-        version,
-        since,
-        is_ending,
-    } = serde_json::from_str(written).ok()?;
-    let since = UNIX_EPOCH.checked_add(Duration::from_secs(since))?;
     Some(Member {
         id: id.to_owned(),
         epoch: epoch.parse().ok()?,
-        name,
-        address,
-        version,
-        since,
-        is_ending,
+        ..serde_json::from_str(written).ok()?
     })
 }
 

@@ -12,6 +12,7 @@ use fanlight_canonical::Peer;
 use fanlight_canonical::identity::{Identity, Principal, Validity};
 use fanlight_credentials::{Authentication, Credentials, Denial, resource_url};
 use fanlight_fair::{Quota, Rate};
+use fanlight_grants::oauth::TokenKind;
 use fanlight_protocol::Json;
 use quick_cache::sync::Cache;
 use tokio::sync::Semaphore;
@@ -21,7 +22,7 @@ pub(crate) use self::claims::{check_required, date as claim_date, identity as to
 use self::jwt::Header;
 pub(crate) use self::jwt::Jwt;
 use self::possession::{Proofs, UsedOnce};
-use crate::bearer::{Bearer, Scheme, TokenHash};
+use crate::bearer::{Bearer, TokenHash};
 use crate::issuer::{Introspection, Issuer, KeySet, Lookup};
 use crate::json;
 use crate::settings::OAuthSettings;
@@ -110,7 +111,7 @@ impl Tokens {
         let used = self
             .used
             .clone()
-            .filter(|_| bearer.scheme() == Scheme::Dpop);
+            .filter(|_| bearer.scheme() == TokenKind::Dpop);
         let span = self.proof_span();
         let here = self.authenticate_here(bearer, credentials);
         let (Some(used), headers) = (used, credentials.headers) else {

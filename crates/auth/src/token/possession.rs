@@ -11,7 +11,7 @@ use fanlight_canonical::identity::Principal;
 use fanlight_config::settings::Algorithm;
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_fair::Part;
-use fanlight_grants::oauth::PROOF;
+use fanlight_grants::oauth::{PROOF, TokenKind};
 use fanlight_protocol::Json;
 use fanlight_protocol::digest::sha256;
 use futures_util::future::BoxFuture;
@@ -22,7 +22,7 @@ use url::Url;
 
 use super::claims::{self, Binding};
 use super::{Jwt, Shown, Tokens};
-use crate::bearer::{MAX_LENGTH, Scheme};
+use crate::bearer::MAX_LENGTH;
 use crate::issuer::Key;
 use crate::json;
 
@@ -49,8 +49,8 @@ pub(super) fn check(
 ) -> Result<(), Denial> {
     let invalid = |text: &'static str| Err(Denial::Invalid(text.into()));
     match (binding, shown.bearer.scheme()) {
-        (Binding::None, Scheme::Bearer) => Ok(()),
-        (Binding::Certificate(hash), Scheme::Bearer) => {
+        (Binding::None, TokenKind::Bearer) => Ok(()),
+        (Binding::Certificate(hash), TokenKind::Bearer) => {
             let certificate = shown.request.connection.certificate.as_deref();
             if certificate.is_some_and(|certificate| sha256([certificate]) == hash) {
                 Ok(())
@@ -60,7 +60,7 @@ pub(super) fn check(
                 )
             }
         }
-        (Binding::Key(thumbprint), Scheme::Dpop) => {
+        (Binding::Key(thumbprint), TokenKind::Dpop) => {
             let proof = Proof::read(shown, &thumbprint)?;
             proof.check(tokens, shown)?;
             tokens
@@ -68,10 +68,10 @@ pub(super) fn check(
                 .use_once(&thumbprint, &proof.id, principal, tokens.proof_span())
         }
         // Required by RFC 9449, 7.2, since otherwise anybody who has seen the token could use it.
-        (Binding::Key(_), Scheme::Bearer) => invalid(
+        (Binding::Key(_), TokenKind::Bearer) => invalid(
             "the token is bound to a key: send it as `Authorization: DPoP`, with a proof in the header DPoP",
         ),
-        (Binding::None | Binding::Certificate(_), Scheme::Dpop) => {
+        (Binding::None | Binding::Certificate(_), TokenKind::Dpop) => {
             invalid("the token is not bound to a key: send it as `Authorization: Bearer`")
         }
     }

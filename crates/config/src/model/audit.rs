@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::auth::values::TEXT;
 use super::life::FOLDER;
-use crate::option::kind::{Choice, Each, Flag, Maybe, OrOff, size, time};
+use crate::option::kind::{Each, Flag, Maybe, OrOff, choice, size, time};
 use crate::option::options;
 
 const MIB: usize = 1 << 20;
@@ -36,19 +36,14 @@ options! {
     }
 }
 
-/// The recorded form of calls' arguments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ArgumentsChoice {
-    /// No arguments.
-    None,
-    /// The digest.
-    Digest,
-    /// The text.
-    Full,
+choice! {
+    /// The recorded form of calls' arguments.
+    ArgumentsChoice, ARGUMENTS {
+        /// No arguments.
+        None = "none",
+        /// The digest.
+        Digest = "digest",
+        /// The text.
+        Full = "full",
+    }
 }
-
-const ARGUMENTS: Choice<ArgumentsChoice> = Choice(&[
-    ("none", ArgumentsChoice::None),
-    ("digest", ArgumentsChoice::Digest),
-    ("full", ArgumentsChoice::Full),
-]);

@@ -10,7 +10,7 @@ use super::life::FOLDER;
 use super::rates::RateMatch;
 use super::values::{TOKEN, url_without_secrets};
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Flag, Maybe, Nested, Parsed, checked, time};
+use crate::option::kind::{Flag, Maybe, Nested, Parsed, checked, choice, time};
 use crate::option::options;
 use crate::option::several::OneOrMany;
 use crate::settings::Secret;
@@ -52,41 +52,34 @@ const HOOK_URL: Parsed<Secret> = Parsed {
     },
 };
 
-/// The time at which a hook is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HookTime {
-    /// The hook judges the call before it runs.
-    Call,
-    /// The hook judges the result before the client gets it.
-    Result,
+fanlight_protocol::named! {
+    /// The time at which a hook is asked.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum HookTime {
+        /// The hook judges the call before it runs.
+        Call = "call",
+        /// The hook judges the result before the client gets it.
+        Result = "result",
+    }
 }
 
-/// The decision if a hook does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HookFailure {
-    /// The call is denied.
-    Deny,
-    /// The call continues.
-    Allow,
+choice! {
+    /// The decision if a hook does not answer.
+    HookFailure, FAILURE {
+        /// The call is denied.
+        Deny = "deny",
+        /// The call continues.
+        Allow = "allow",
+    }
 }
 
 const HOOK_TIME: Parsed<HookTime> = checked!(
     Visible::All,
-    |text| match text {
-        "call" => Some(HookTime::Call),
-        "result" => Some(HookTime::Result),
-        _ => None,
-    },
+    |text| HookTime::ALL.into_iter().find(|time| time.as_str() == text),
     "is no moment",
     "write `call`, `result`, or both",
-    |time| match time {
-        HookTime::Call => "call".into(),
-        HookTime::Result => "result".into(),
-    }
+    |time| time.as_str().into()
 );
-
-const FAILURE: Choice<HookFailure> =
-    Choice(&[("deny", HookFailure::Deny), ("allow", HookFailure::Allow)]);
 
 options! {
     /// A webhook that tells what waits for somebody.

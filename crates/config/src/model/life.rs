@@ -6,24 +6,21 @@ use crate::settings::{Landlock, SYSTEM_FOLDERS, Sandbox};
 use serde_json::json;
 
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Each, Maybe, Nested, Parsed, checked, count, size};
+use crate::option::kind::{Each, Maybe, Nested, Parsed, checked, choice, count, size};
 use crate::option::options;
 use crate::option::reader::{Reader, Text};
 
 const MIB: usize = 1 << 20;
 
-/// The start of a server's process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StartChoice {
-    /// The process starts together with Fanlight.
-    Eager,
-    /// The first request that needs the process starts it.
-    Lazy,
+choice! {
+    /// The start of a server's process.
+    StartChoice, START {
+        /// The process starts together with Fanlight.
+        Eager = "eager",
+        /// The first request that needs the process starts it.
+        Lazy = "lazy",
+    }
 }
-
-/// The words for the choices.
-pub(crate) const START: Choice<StartChoice> =
-    Choice(&[("eager", StartChoice::Eager), ("lazy", StartChoice::Lazy)]);
 
 options! {
     /// Restrictions for the process of a server and everything that it starts. With any of them it

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::life::{FOLDER, resolve};
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Maybe, Parsed, checked};
+use crate::option::kind::{Maybe, Parsed, checked, choice};
 use crate::option::options;
 use crate::option::reader::Reader;
 use crate::syntax::Node;
@@ -32,22 +32,17 @@ options! {
     }
 }
 
-/// Whether clients show a certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientAuthChoice {
-    /// The listener requests no certificate.
-    None,
-    /// Clients may show one.
-    Optional,
-    /// Clients must show one.
-    Required,
+choice! {
+    /// Whether clients show a certificate.
+    ClientAuthChoice, CLIENT_AUTH {
+        /// The listener requests no certificate.
+        None = "none",
+        /// Clients may show one.
+        Optional = "optional",
+        /// Clients must show one.
+        Required = "required",
+    }
 }
-
-const CLIENT_AUTH: Choice<ClientAuthChoice> = Choice(&[
-    ("none", ClientAuthChoice::None),
-    ("optional", ClientAuthChoice::Optional),
-    ("required", ClientAuthChoice::Required),
-]);
 
 /// The scheme of a listener's URLs.
 pub fn scheme(tls: &Option<Tls>) -> &'static str {

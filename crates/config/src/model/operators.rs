@@ -8,7 +8,7 @@ use super::listener::{ADDRESS, Tls};
 use super::policy::{AllowedClients, MEMBERS};
 use super::values::{TOKEN, loopback, url_without_secrets};
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed, checked};
+use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed, checked, choice};
 use crate::option::options;
 use crate::settings::{ListenAddress, Secret};
 
@@ -73,48 +73,34 @@ options! {
     }
 }
 
-/// Whether to trust the trace context of clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TrustChoice {
-    /// The client's context is the parent.
-    True,
-    /// Fanlight begins its own trace, with a link to the client's context.
-    Link,
-    /// Fanlight begins its own trace.
-    Ignore,
+choice! {
+    /// Whether to trust the trace context of clients.
+    TrustChoice, TRUST {
+        /// The client's context is the parent.
+        True = "true",
+        /// Fanlight begins its own trace, with a link to the client's context.
+        Link = "link",
+        /// Fanlight begins its own trace.
+        Ignore = "ignore",
+    }
 }
 
-/// The calls whose content traces keep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContentChoice {
-    /// All calls of a gateway that is one person's own.
-    Auto,
-    /// No calls.
-    Off,
-    /// Failed calls.
-    Errors,
-    /// All calls.
-    On,
+choice! {
+    /// The calls whose content traces keep.
+    ContentChoice, AUTO_CONTENT {
+        /// All calls of a gateway that is one person's own.
+        Auto = "auto",
+        /// No calls.
+        Off = "off",
+        /// Failed calls.
+        Errors = "errors",
+        /// All calls.
+        On = "on",
+    }
 }
 
-const AUTO_CONTENT: Choice<ContentChoice> = Choice(&[
-    ("auto", ContentChoice::Auto),
-    ("off", ContentChoice::Off),
-    ("errors", ContentChoice::Errors),
-    ("on", ContentChoice::On),
-]);
-
-pub(super) const CONTENT: Choice<ContentChoice> = Choice(&[
-    ("off", ContentChoice::Off),
-    ("errors", ContentChoice::Errors),
-    ("on", ContentChoice::On),
-]);
-
-const TRUST: Choice<TrustChoice> = Choice(&[
-    ("true", TrustChoice::True),
-    ("link", TrustChoice::Link),
-    ("ignore", TrustChoice::Ignore),
-]);
+/// The choices of a server.
+pub(super) const CONTENT: Choice<ContentChoice> = Choice(AUTO_CONTENT.0.split_at(1).1);
 
 const COLLECTOR: Parsed<String> = checked!(
     Visible::Authority,

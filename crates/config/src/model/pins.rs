@@ -1,7 +1,7 @@
 //! The treatment of definitions that nobody has approved.
 
 use super::life::FOLDER;
-use crate::option::kind::{Choice, Maybe, OrOff};
+use crate::option::kind::{Maybe, OrOff, choice};
 use crate::option::options;
 
 options! {
@@ -24,13 +24,12 @@ options! {
     }
 }
 
-/// The treatment of definitions that nobody has approved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PinMode {
-    /// Unapproved definitions are reported.
-    Warn,
-    /// Unapproved definitions are hidden from clients.
-    Hold,
+choice! {
+    /// The treatment of definitions that nobody has approved.
+    PinMode, MODE {
+        /// Unapproved definitions are reported.
+        Warn = "warn",
+        /// Unapproved definitions are hidden from clients.
+        Hold = "hold",
+    }
 }
-
-const MODE: Choice<PinMode> = Choice(&[("warn", PinMode::Warn), ("hold", PinMode::Hold)]);

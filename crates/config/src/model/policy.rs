@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::values::PATTERN;
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Each, Maybe, checked};
+use crate::option::kind::{Each, Maybe, checked, choice};
 use crate::option::options;
 use crate::option::several::OneOrMany;
 
@@ -28,19 +28,15 @@ options! {
     }
 }
 
-/// The decision about requests that no policy covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PolicyDefault {
-    /// Requests without a matching policy are allowed.
-    Allow,
-    /// Requests without a matching policy are denied.
-    Deny,
+choice! {
+    /// The decision about requests that no policy covers.
+    PolicyDefault, DEFAULT {
+        /// Requests without a matching policy are denied.
+        Deny = "deny",
+        /// Requests without a matching policy are allowed.
+        Allow = "allow",
+    }
 }
-
-const DEFAULT: Choice<PolicyDefault> = Choice(&[
-    ("deny", PolicyDefault::Deny),
-    ("allow", PolicyDefault::Allow),
-]);
 
 /// Clients that may use something.
 #[derive(Debug, Clone, PartialEq, Eq)]

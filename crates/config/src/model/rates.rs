@@ -8,7 +8,7 @@ use serde_json::json;
 use super::tools::check_pattern;
 use super::values::ANY;
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Maybe, Nested, Parsed, checked, count, time};
+use crate::option::kind::{Maybe, Nested, Parsed, checked, choice, count, time};
 use crate::option::options;
 use crate::option::several::OneOrMany;
 
@@ -53,31 +53,29 @@ options! {
     }
 }
 
-/// The behaviour of a shared limit while Valkey is away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WithoutValkey {
-    /// Each replica allows its part.
-    Part,
-    /// Covered requests are refused.
-    Refuse,
+choice! {
+    /// The behaviour of a shared limit while Valkey is away.
+    WithoutValkey, WITHOUT_VALKEY {
+        /// Each replica allows its part.
+        Part = "part",
+        /// Covered requests are refused.
+        Refuse = "refuse",
+    }
 }
 
-const WITHOUT_VALKEY: Choice<WithoutValkey> = Choice(&[
-    ("part", WithoutValkey::Part),
-    ("refuse", WithoutValkey::Refuse),
-]);
-
-/// A dimension of a limit's separate counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RateDimension {
-    /// Each client.
-    Principal,
-    /// Each endpoint.
-    Endpoint,
-    /// Each server.
-    Server,
-    /// Each tool of each server.
-    Tool,
+fanlight_protocol::named! {
+    /// A dimension of a limit's separate counters.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RateDimension {
+        /// Each client.
+        Principal = "principal",
+        /// Each endpoint.
+        Endpoint = "endpoint",
+        /// Each server.
+        Server = "server",
+        /// Each tool of each server.
+        Tool = "tool",
+    }
 }
 
 /// A number of requests in a period.
@@ -89,33 +87,15 @@ pub struct Frequency {
     pub per: Duration,
 }
 
-const DIMENSIONS: [(&str, RateDimension); 4] = [
-    ("principal", RateDimension::Principal),
-    ("endpoint", RateDimension::Endpoint),
-    ("server", RateDimension::Server),
-    ("tool", RateDimension::Tool),
-];
-
 const DIMENSION: Parsed<RateDimension> = checked!(
     Visible::All,
-    |text| DIMENSIONS
+    |text| RateDimension::ALL
         .into_iter()
-        .find(|(word, _)| *word == text)
-        .map(|(_, dimension)| dimension),
+        .find(|dimension| dimension.as_str() == text),
     "is nothing for which a rate is counted",
     "write some of `principal`, `endpoint`, `server` and `tool`",
     |dimension| json!(dimension.as_str())
 );
-
-impl RateDimension {
-    /// The dimension in the configuration's notation.
-    pub fn as_str(self) -> &'static str {
-        DIMENSIONS
-            .iter()
-            .find(|(_, known)| *known == self)
-            .map_or("", |(word, _)| word)
-    }
-}
 
 /// The frequency in the configuration's notation.
 impl fmt::Display for Frequency {

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::auth::values::{CLIENT_SECRET, FILE, ISSUER, SCOPE, TEXT, URI};
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Choice, Flag, Kind, Maybe, Nested, Parsed, checked};
+use crate::option::kind::{Flag, Kind, Maybe, Nested, Parsed, checked, choice};
 use crate::option::reader::Reader;
 use crate::option::several::OneOrMany;
 use crate::option::{Options as _, options};
@@ -16,45 +16,48 @@ use crate::report::mask::HIDDEN;
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};
 
-/// The kind of credentials that a server gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerAuthKind {
-    /// A user name and a password in the configuration.
-    Basic,
-    /// A token that Fanlight gets as a client of its own (RFC 6749, 4.4).
-    ClientCredentials,
-    /// A token that Fanlight gets for the identity of its workload (RFC 7523, 2.1).
-    Workload,
-    /// A token that is exchanged for another one (RFC 8693).
-    Exchange,
-    /// A token that is granted for an assertion of the identity provider of the enterprise.
-    Enterprise,
-    /// A token that each user gets by signing in.
-    User,
-    /// A key that each user deposits.
-    UserKey,
+choice! {
+    /// The kind of credentials that a server gets.
+    ServerAuthKind, KIND {
+        /// A user name and a password in the configuration.
+        Basic = "basic",
+        /// A token that Fanlight gets as a client of its own (RFC 6749, 4.4).
+        ClientCredentials = "clientCredentials",
+        /// A token that Fanlight gets for the identity of its workload (RFC 7523, 2.1).
+        Workload = "workload",
+        /// A token that is exchanged for another one (RFC 8693).
+        Exchange = "exchange",
+        /// A token that is granted for an assertion of the identity provider of the enterprise.
+        Enterprise = "enterprise",
+        /// A token that each user gets by signing in.
+        User = "user",
+        /// A key that each user deposits.
+        UserKey = "userKey",
+    }
 }
 
-/// Whether token requests contain the server's URL (RFC 8707).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceParameter {
-    /// Requests contain the URL.
-    Send,
-    /// Requests omit the URL, since some authorization servers refuse the parameter.
-    Omit,
+choice! {
+    /// Whether token requests contain the server's URL (RFC 8707).
+    ResourceParameter, RESOURCE {
+        /// Requests contain the URL.
+        Send = "send",
+        /// Requests omit the URL, since some authorization servers refuse the parameter.
+        Omit = "omit",
+    }
 }
 
-/// The type of an exchanged token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SubjectTokenType {
-    /// An access token.
-    AccessToken,
-    /// An ID token of OpenID Connect.
-    IdToken,
-    /// A refresh token.
-    RefreshToken,
-    /// Another JWT.
-    Jwt,
+choice! {
+    /// The type of an exchanged token.
+    SubjectTokenType, SUBJECT {
+        /// An access token.
+        AccessToken = "accessToken",
+        /// An ID token of OpenID Connect.
+        IdToken = "idToken",
+        /// A refresh token.
+        RefreshToken = "refreshToken",
+        /// Another JWT.
+        Jwt = "jwt",
+    }
 }
 
 options! {
@@ -336,28 +339,6 @@ fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
         );
     }
 }
-
-const KIND: Choice<ServerAuthKind> = Choice(&[
-    ("basic", ServerAuthKind::Basic),
-    ("clientCredentials", ServerAuthKind::ClientCredentials),
-    ("workload", ServerAuthKind::Workload),
-    ("exchange", ServerAuthKind::Exchange),
-    ("enterprise", ServerAuthKind::Enterprise),
-    ("user", ServerAuthKind::User),
-    ("userKey", ServerAuthKind::UserKey),
-]);
-
-const RESOURCE: Choice<ResourceParameter> = Choice(&[
-    ("send", ResourceParameter::Send),
-    ("omit", ResourceParameter::Omit),
-]);
-
-const SUBJECT: Choice<SubjectTokenType> = Choice(&[
-    ("accessToken", SubjectTokenType::AccessToken),
-    ("idToken", SubjectTokenType::IdToken),
-    ("refreshToken", SubjectTokenType::RefreshToken),
-    ("jwt", SubjectTokenType::Jwt),
-]);
 
 /// A user name of HTTP's Basic scheme, which cannot have a colon (RFC 7617, 2).
 const USERNAME: Parsed<String> = checked!(

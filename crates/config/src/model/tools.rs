@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Choice, Each, Kind, Maybe, Parsed};
+use crate::option::kind::{Each, Kind, Maybe, Parsed, choice};
 use crate::option::map::NameMap;
 use crate::option::options;
 use crate::option::reader::Reader;
@@ -25,22 +25,17 @@ options! {
     }
 }
 
-/// The approver of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ApproverChoice {
-    /// An operator or approver.
-    Operator,
-    /// An operator or approver who is certainly not the caller.
-    Other,
-    /// The person at the client.
-    Caller,
+choice! {
+    /// The approver of a call.
+    ApproverChoice, APPROVER {
+        /// An operator or approver.
+        Operator = "operator",
+        /// An operator or approver who is certainly not the caller.
+        Other = "other",
+        /// The person at the client.
+        Caller = "caller",
+    }
 }
-
-const APPROVER: Choice<ApproverChoice> = Choice(&[
-    ("operator", ApproverChoice::Operator),
-    ("other", ApproverChoice::Other),
-    ("caller", ApproverChoice::Caller),
-]);
 
 /// Names or URIs, in which `*` stands for any characters.
 pub(crate) const PATTERNS: Each<String> = Each(Parsed {

@@ -249,6 +249,22 @@ impl<E: Copy + PartialEq> Kind for Choice<E> {
     }
 }
 
+/// Defines an enum, and the [`Choice`] of the words of its variants.
+macro_rules! choice {
+    ($(#[$of:meta])* $name:ident, $kind:ident {
+        $($(#[$about:meta])* $variant:ident = $word:literal,)+
+    }) => {
+        $(#[$of])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name { $($(#[$about])* $variant,)+ }
+
+        pub(crate) const $kind: crate::option::kind::Choice<$name> =
+            crate::option::kind::Choice(&[$(($word, $name::$variant)),+]);
+    };
+}
+
+pub(crate) use choice;
+
 /// A text that is checked and converted.
 pub(crate) struct Parsed<T> {
     pub(crate) visible: Visible,

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{CallContext, Decidable as _, ServerMessages};
+use fanlight_config::HookTime;
 use fanlight_gateway::Operation;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -12,7 +13,7 @@ use fanlight_telemetry::Rewritten;
 
 use super::approval::ApprovalGate;
 use crate::eras::fault;
-use crate::guardrail::{CallHook, HookAnswer, HookMoment, JudgedCall};
+use crate::guardrail::{CallHook, HookAnswer, JudgedCall};
 use crate::settings::FrontendSettings;
 
 /// The name of the gate.
@@ -39,8 +40,8 @@ impl HookedCall {
         let is_call = method == Method::CallTool;
         let hook = (settings.hooks.load()).filter(|_| is_call || method.is_about_task())?;
         let call = judged(operation);
-        let asks_before = is_call && hook.wants(HookMoment::Call, Some(&call));
-        if !asks_before && !hook.wants(HookMoment::Result, Some(&call)) {
+        let asks_before = is_call && hook.wants(HookTime::Call, Some(&call));
+        if !asks_before && !hook.wants(HookTime::Result, Some(&call)) {
             return None;
         }
         let context = Arc::clone(operation.context());
@@ -63,7 +64,7 @@ impl HookedCall {
         messages: &ServerMessages,
     ) -> Result<(), RpcError> {
         let call = &self.call;
-        if self.method != Method::CallTool || !self.hook.wants(HookMoment::Call, Some(call)) {
+        if self.method != Method::CallTool || !self.hook.wants(HookTime::Call, Some(call)) {
             return Ok(());
         }
         let question = call.question(None);
@@ -71,7 +72,7 @@ impl HookedCall {
             .read_strictly()
             .map_err(|why| fault::unreadable_error("params", &why))?;
         match (
-            self.hook.ask(HookMoment::Call, call, question).await,
+            self.hook.ask(HookTime::Call, call, question).await,
             &mut self.approval,
         ) {
             (HookAnswer::Allow | HookAnswer::Replace(_), _) => Ok(()),
@@ -86,7 +87,7 @@ impl HookedCall {
 
     /// The response that the client gets after the hooks have judged it.
     pub(super) async fn judge_response(&self, response: Response) -> Response {
-        let (moment, call) = (HookMoment::Result, &self.call);
+        let (moment, call) = (HookTime::Result, &self.call);
         if response.is_error() || !self.hook.wants(moment, Some(call)) {
             return response;
         }

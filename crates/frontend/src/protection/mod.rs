@@ -18,7 +18,7 @@ pub use self::rates::{RateDimensions, RateRule, RateState, RateUse, RequestMatch
 pub(crate) use self::scopes::{Operation, ScopePolicy};
 pub use self::scopes::{ScopeSettings, ToolNames, ToolScopes};
 pub(crate) use self::turn::Turn;
-pub use rates::{CommonLimit, CommonLimits, NotTaken, WithoutOthers};
+pub use rates::{CommonLimit, CommonLimits, NotTaken};
 
 /// The path prefix of protected resource metadata (RFC 9728, 3.1).
 pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fanlight_canonical::{Decidable, Peer};
+use fanlight_config::WithoutValkey;
 use fanlight_fair::{Charge, Quota, Rate, TooMany};
 use fanlight_protocol::Method;
 use futures_util::future::BoxFuture;
@@ -37,7 +38,7 @@ pub struct RateRule {
     pub queue: Duration,
     /// The behaviour if several processes count together and cannot reach each other. `None` if
     /// each process counts alone.
-    pub common: Option<WithoutOthers>,
+    pub common: Option<WithoutValkey>,
 }
 
 /// The requests that a rule is about.
@@ -330,15 +331,6 @@ impl RateRule {
     }
 }
 
-/// The behaviour of a shared limit that cannot be counted with other processes now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WithoutOthers {
-    /// Each process allows its part.
-    Part,
-    /// Requests under the limit are refused.
-    Refuse,
-}
-
 /// One limit that a request counts against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommonLimit {
@@ -381,7 +373,7 @@ pub trait CommonLimits: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(super) struct CommonEntry {
     pub(super) limit: CommonLimit,
-    pub(super) without: WithoutOthers,
+    pub(super) without: WithoutValkey,
     /// The count of this process alone, used if the shared count is unavailable.
     pub(super) rate: Rate<Key>,
     pub(super) key: Key,
@@ -446,7 +438,7 @@ impl Taking {
             counts,
         } in self.common.drain(..)
         {
-            if without == WithoutOthers::Refuse {
+            if without == WithoutValkey::Refuse {
                 counts.add(None);
                 return Err(NotTaken::Away);
             }

@@ -13,7 +13,7 @@ mod tasks;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use fanlight_admin::{ReplicaView, ReplicasView, ValkeyView};
@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{info, warn};
 
-use crate::{Certificates, Me, Member, Membership, Settings, Shared};
+use crate::{Certificates, Member, Membership, Settings, Shared};
 use approvals::ApprovalsInCommon;
 use grants::GrantsInCommon;
 use linking::RenewedLink;
@@ -98,11 +98,14 @@ impl Replicas {
         let shared = Shared::new(settings, certificates)
             .map_err(|error| ReplicaError::Configuration(error.to_string()))?;
         let run = ProcessRun::current().map_err(|error| ReplicaError::Other(error.to_string()))?;
-        let me = Me {
+        let me = Member {
             id: run.to_string(),
             name: host_name(),
             address: options.listen,
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            epoch: 0,
+            since: epoch::seconds(),
+            is_ending: false,
         };
         Ok(Some(Self {
             membership: Membership::new(shared.clone(), me),
@@ -348,7 +351,7 @@ impl fanlight_admin::Replicas for Replicas {
             epoch: self.membership.epoch(),
             valkey: ValkeyView {
                 url: report.url,
-                since_ms: moment(report.since),
+                since_ms: epoch::since(report.since).as_secs_f64() * 1000.0,
                 trouble: report.trouble.as_deref().map(str::to_owned),
             },
             members: self.membership.members().iter().map(replica).collect(),
@@ -392,11 +395,7 @@ fn replica(member: &Member) -> ReplicaView {
         name: member.name.clone(),
         address: member.address.map(|address| address.to_string()),
         version: member.version.clone(),
-        since_ms: moment(member.since),
+        since_ms: member.since as f64 * 1000.0,
         is_ending: member.is_ending,
     }
-}
-
-fn moment(at: SystemTime) -> f64 {
-    epoch::since(at).as_secs_f64() * 1000.0
 }
