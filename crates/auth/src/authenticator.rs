@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use async_trait::async_trait;
 use fanlight_canonical::identity::{Identity, Source, Validity};
 use fanlight_credentials::{
     Authenticate, Authentication, Credentials, Denial, IdToken, SignInError,
@@ -547,6 +548,7 @@ mod tests {
 mod socket_tests {
     use std::net::SocketAddr;
 
+    use fanlight_canonical::identity::Principal;
     use fanlight_credentials::{ConnectionFacts, SocketPeer};
     use http::HeaderMap;
 

@@ -137,6 +137,7 @@ fn groups(list: &str) -> Result<Arc<[Arc<str>]>, Denial> {
 mod tests {
     use std::net::{IpAddr, SocketAddr};
 
+    use fanlight_canonical::identity::Principal;
     use fanlight_credentials::{ConnectionFacts, SocketPeer};
     use http::HeaderValue;
 

@@ -4,8 +4,16 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use fanlight_config::ConfigErrors;
+use fanlight_grants::StoreError;
+use fanlight_grants::fetch::FetchError;
+use fanlight_otlp::StartError;
+use fanlight_protocol::json::SyntaxError;
+use fanlight_protocol::param_header::AnnotationError;
+use fanlight_protocol::seal::KeyError;
+use fanlight_record::ledger::Unreadable;
 use fanlight_replicas::ReplicaError;
 
+use crate::judge::peer::Broken;
 use crate::out;
 
 /// The result of a command or of a part of it.
@@ -117,13 +125,19 @@ macro_rules! other {
 }
 
 other!(
+    &str,
     String,
     std::io::Error,
+    serde_json::Error,
+    url::ParseError,
     Broken,
-    ParseError,
+    AnnotationError,
+    FetchError,
     KeyError,
-    CommonError,
-    serde_json::Error
+    StartError,
+    StoreError,
+    SyntaxError,
+    Unreadable
 );
 
 impl From<ConfigErrors> for Failure {

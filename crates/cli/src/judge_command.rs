@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::CheckArgs;
-use crate::failure::{Failure, Result, interruptible};
+use crate::failure::{Result, interruptible};
 use crate::inspect::{SignIn, sign_in_at};
 use crate::judge::{EraReport, Finding, Patience, Report, Severity, Step, judge, page};
 use crate::login::Browser;

@@ -11,7 +11,7 @@ use crate::audit_command::records;
 use crate::cli::{CommonArgs, LeanSuggestArgs};
 use crate::configuration;
 use crate::endpoints::find;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::inspect::{List, fetch_list};
 use crate::observe::Admin;
 use crate::out::{self, say};

@@ -63,7 +63,7 @@ pub async fn command(
         .map(|server| server.name.as_str())
         .collect_vec();
     let not_listed = || {
-        let of_each = missing
+        let mut of_each = missing
             .iter()
             .map(|(server, outcome)| format!("{} ({outcome})", plain(server, 60)));
         let all = of_each.join(", ");

@@ -202,7 +202,7 @@ pub(crate) async fn with_endpoint<T>(
     let front = tokio::spawn(serve_http(listener, gateway, settings, end.clone()));
     let outcome = command(url, key).await;
     end.cancel();
-    let served = front.await?;
-    served?;
+    let served = front.await.map_err(Failure::other)?;
+    served.map_err(Failure::other)?;
     outcome
 }

@@ -16,6 +16,7 @@ use crate::event::Event;
 use crate::inbound::HeaderContext;
 use crate::message::Moment;
 use crate::pipeline::Recorder;
+use crate::propagation::Propagation;
 use crate::record::{Record, SpanFields, SpanStart};
 use crate::rewritten::Rewritten;
 

@@ -45,11 +45,11 @@ mod tests {
     #[test]
     fn names_are_listed_in_order() {
         assert_eq!(
-            Rewritten::ARGUMENTS.and(Rewritten::NAME).to_string(),
+            (Rewritten::ARGUMENTS | Rewritten::NAME).to_string(),
             "name, arguments"
         );
         assert_eq!(
-            Rewritten::TITLE.when(false).and(Rewritten::NONE),
+            Rewritten::TITLE.when(false) | Rewritten::empty(),
             Rewritten::default()
         );
         assert!(Rewritten::default().is_empty() && Rewritten::default().to_string().is_empty());

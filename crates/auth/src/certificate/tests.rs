@@ -1,3 +1,4 @@
+use fanlight_canonical::identity::Principal;
 use fanlight_credentials::ConnectionFacts;
 use http::HeaderMap;
 use proptest::prelude::*;

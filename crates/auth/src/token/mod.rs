@@ -24,7 +24,6 @@ pub(crate) use self::jwt::Jwt;
 use self::possession::{Proofs, UsedOnce};
 use crate::bearer::{Bearer, TokenHash};
 use crate::issuer::{Introspection, Issuer, KeySet, Lookup};
-use crate::json;
 use crate::settings::OAuthSettings;
 
 /// Access tokens of the configured issuers.

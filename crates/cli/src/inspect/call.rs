@@ -16,7 +16,7 @@ use super::list::{fetch_list, incomplete};
 use super::{arguments, has_pairs, names, no_such_tool, tool_call, tools};
 use crate::cli::CallArgs;
 use crate::endpoints::find_named;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::observe::Admin;
 use crate::out::{self, complain, say};
 use itertools::Itertools as _;

@@ -57,7 +57,7 @@ fn print(found: &[FoundTool]) {
     }
     let mut ranks = 1..;
     let why = |tool: &FoundTool| {
-        let matched = tool.why.iter().map(|one| match one.word == one.term {
+        let mut matched = tool.why.iter().map(|one| match one.word == one.term {
             true => format!("{} {:.1}", one.word, one.score),
             false => format!("{} as {} {:.1}", one.word, one.term, one.score),
         });

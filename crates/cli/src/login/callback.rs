@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::failure::{Failure, Result, interruptible};
+use crate::failure::{Result, interruptible};
 
 const PATH: &str = "/oauth/callback";
 /// The time limit for the user.

@@ -11,7 +11,7 @@ use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 
 use crate::cli::Cli;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 
 /// Prints the completions of a shell.
 pub fn completions(shell: Shell) -> Result {

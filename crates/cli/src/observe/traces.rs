@@ -94,7 +94,7 @@ fn format_rows(traces: &[&Value], width: usize) -> String {
 fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> Vec<Column> {
     let float = |trace: &Value, key: &str| trace[key].as_f64().unwrap_or_default();
     let backends = |trace: &&Value| {
-        let names = elements(trace, "backends").filter_map(Value::as_str);
+        let mut names = elements(trace, "backends").filter_map(Value::as_str);
         plain(&names.join(", "), 120)
     };
     let spans = |trace: &&Value| trace["spans"].as_u64().unwrap_or_default().to_string();
@@ -213,7 +213,7 @@ pub(super) fn render(trace: &Value, spans: &[Span], style: Style) -> String {
             None => shown.push((message, vec![peer])),
         }
     }
-    let lines = shown.iter().map(|(message, peers)| {
+    let mut lines = shown.iter().map(|(message, peers)| {
         let heading = format!("{}: {}", text(message, "kind"), peers.join(", "));
         let content = match message["text"].as_str() {
             Some(content) => format!("\n{}", plain(content, SHOWN)),

@@ -173,7 +173,7 @@ fn json(node: &Node) -> String {
         Value::String(text) => quoted(text),
         Value::List(items) => format!("[{}]", items.iter().map(json).join(",")),
         Value::Map(entries) => {
-            let members = entries
+            let mut members = entries
                 .iter()
                 .map(|entry| format!("{}:{}", quoted(&entry.key), json(&entry.value)));
             format!("{{{}}}", members.join(","))

@@ -474,7 +474,7 @@ fn retried(response: &Json) -> Option<String> {
 }
 
 fn joined(members: &[&str]) -> String {
-    let members = members.iter().copied().filter(|it| !it.is_empty());
+    let mut members = members.iter().copied().filter(|it| !it.is_empty());
     members.join(",")
 }
 

@@ -27,8 +27,8 @@ use ipnet::IpNet;
 
 use crate::definition::Form;
 use crate::option::kind::{Each, Maybe, Nested, OrOff};
+use crate::option::options;
 use crate::option::several::Sections;
-use crate::option::{Options, options};
 use crate::settings::ListenAddress;
 use audit::AuditOptions;
 use auth::values::NETWORK;

@@ -8,7 +8,7 @@ use crate::option::map::NameMap;
 use crate::option::options;
 use crate::option::reader::Reader;
 use crate::report::problem::quoted;
-use crate::syntax::{Entry, Span, Value};
+use crate::syntax::{Entry, Span};
 
 options! {
     /// Calls of a server's tools that need an approval. Patterns match the server's own names; `*`

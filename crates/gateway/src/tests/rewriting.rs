@@ -405,12 +405,10 @@ async fn arguments_that_are_fixed_or_hidden_are_refused_in_every_form() {
 }
 
 #[tokio::test]
-async fn names_of_one_backend_have_a_prefix_in_style_always() {
-    let policy = NamingPolicy {
-        always: true,
-        ..NamingPolicy::default()
-    };
-    let scene = scene_rewriting(vec![rewritten(server("a"), Rewriting::default())], policy);
+async fn names_of_one_backend_have_its_configured_prefix() {
+    let mut backend = rewritten(server("a"), Rewriting::default());
+    backend.0.prefix = Some("a__".to_owned());
+    let scene = scene_rewriting(vec![backend], NamingPolicy::default());
     assert_eq!(names(&scene, ListKind::Tools).await[1], "a__search");
     assert_eq!(names(&scene, ListKind::Prompts).await, ["a__search"]);
     scene.forget();

@@ -282,13 +282,12 @@ async fn tokens_are_bound_to_a_key_with_the_nonce_that_is_wanted() {
     assert_eq!(proof(second)["htu"], json!(provider.token_endpoint));
     // Such a token cannot be sent without its key.
     let url = world.url();
-    let request = fanlight_grants::oauth::ProvenRequest {
+    let message = fanlight_grants::oauth::Message {
         method: &http::Method::POST,
         url: &url,
-        nonce: None,
     };
-    assert!(tokens.headers(request, None).is_err());
-    let shown = tokens.headers(request, Some(&key)).unwrap();
+    assert!(tokens.headers(message, None, None).is_err());
+    let shown = tokens.headers(message, None, Some(&key)).unwrap();
     assert!(
         shown["authorization"]
             .to_str()

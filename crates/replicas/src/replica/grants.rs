@@ -9,7 +9,7 @@ use fanlight_protocol::digest::sha256;
 use fanlight_protocol::epoch;
 use futures_util::future::try_join_all;
 
-use crate::{Script, ScriptInvocation, Shared, SharedError};
+use crate::{ScriptInvocation, Shared, SharedError};
 
 /// The prefix of the keys' tags. An owner's entries and the index with that owner change together,
 /// so one server of a cluster must have both. Owners are divided into parts; each part has its own

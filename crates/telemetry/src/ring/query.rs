@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use fanlight_protocol::Method;
 use opentelemetry::trace::TraceId;
 
-use super::{Attempts, Entry, Ring, Side, Trace, TraceContent, TraceOutcome};
+use super::{Entry, Ring, Side, Trace, TraceContent, TraceOutcome};
 use crate::client_name::ClientName;
 use crate::error_type::ErrorType;
 use crate::names::Kind;

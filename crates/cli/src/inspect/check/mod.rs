@@ -324,7 +324,7 @@ impl Checked {
             .flat_map(|server| &server.tools)
             .collect_vec();
         tools.sort_unstable();
-        let shown = tools.iter().rev().take(LARGEST).map(|(bytes, name)| {
+        let mut shown = tools.iter().rev().take(LARGEST).map(|(bytes, name)| {
             let name = plain(name, 300);
             let tokens = estimated_tokens(*bytes);
             format!("{name} ({bytes} bytes, about {tokens} tokens)")

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::{PackagedServer, is_true, items, reference, short_name, text, variable_name};
-use crate::document::{Node, Value};
+use crate::document::Node;
 
 /// The server of a `server.json`, or the reason for none. A remote server over Streamable HTTP is
 /// preferred, then one over SSE, then the first package that can be started.
