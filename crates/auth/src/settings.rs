@@ -35,7 +35,7 @@ pub struct ProxySettings {
     pub from: Vec<IpNet>,
 }
 
-/// A user of whom only the name is known.
+/// A user with a name, without groups.
 pub(crate) fn user(issuer: &str, name: &str, source: Source, validity: Validity) -> Identity {
     Identity {
         principal: Principal::new(issuer, name),
