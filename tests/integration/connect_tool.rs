@@ -9,7 +9,7 @@ use crate::harness::within;
 use crate::raw_client::{LegacySession, NEWEST_LEGACY, legacy_request};
 
 const AUTH: &str = r#"{"type":"user","connectTool":true}"#;
-const PREFIXED: &str = "naming: {safe: true}\n";
+const PREFIXED: &str = "naming: {style: always}\n";
 
 /// The tool names that a user sees.
 async fn listed(setting: &SignInSetting, key: Option<&str>) -> Vec<String> {

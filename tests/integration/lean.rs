@@ -188,6 +188,8 @@ async fn list_is_lean_only_where_it_has_to_be() {
         ("{}", &lean),
         (r#"{"max":50}"#, &lean),
         (r#"{"max":100000}"#, &full),
+        (r#"{"except":["other*"]}"#, &lean),
+        (r#"{"except":["other","ra*"]}"#, &full),
     ] {
         for (era, transport) in [
             (Era::Modern, Transport::Http),

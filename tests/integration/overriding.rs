@@ -233,12 +233,12 @@ async fn check_and_diff_show_what_was_changed() {
     }
     let short = config(&[backend.entry_with(
         "a-server-with-a-rather-long-name",
-        r#""prefix":"a-server-with-a-rather-long-name__and-a-long-prefix__""#,
+        r#""prefix":"a-server-with-a-rather-long-name__""#,
     )]);
-    let short = short.replacen('{', r#"{"naming":{"safe":true},"#, 1);
+    let short = short.replacen('{', r#"{"naming":{"maxLength":20},"#, 1);
     let (_, text) = command(&["check"], &short).await;
     assert!(
-        text.contains(r#"as configured: "create" of "a-server-with-a-rather-long-name" is called "a-server-with-a-rather-long-name__and-a-_"#),
+        text.contains(r#"as configured: "create" of "a-server-with-a-rather-long-name" is called "a-server-wi_"#),
         "{text}"
     );
 
@@ -322,4 +322,11 @@ async fn check_says_which_clients_refuse_a_name() {
     let safe = plain.replacen('{', r#"{"naming":{"safe":true},"#, 1);
     let (_, text) = command(&["check"], &safe).await;
     assert!(!text.contains(" refuses "), "{text}");
+
+    let both = plain.replacen('{', r#"{"naming":{"safe":true,"maxLength":32},"#, 1);
+    let (succeeded, text) = command(&["check"], &both).await;
+    assert!(
+        !succeeded && text.contains("`maxLength` does not go with `safe`"),
+        "{text}"
+    );
 }

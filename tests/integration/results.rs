@@ -19,8 +19,6 @@ use crate::scripted::{Backend, Era, Reply, Transport};
 use crate::server_lives::text_at;
 use fanlight_testkit::signing_in::{ANN, BOB};
 
-/// Little memory for whole results.
-const SMALL_MEMORY: &str = r#""x-limits":"resultMemory=1MiB","#;
 /// The usual `results.inline`.
 const INLINE: usize = 32 << 10;
 
@@ -395,7 +393,7 @@ async fn results_are_dropped_after_their_time_and_the_oldest_for_lack_of_room() 
     let members = format!(r#""content":[{}]"#, text_block(&lines(3000)));
     let one = server(Era::Modern, Transport::Http, &members).await;
     let mut client = Client::start(
-        &config("{}", false, &[&one], r#""x-limits":"resultLife=1s","#),
+        &config(r#"{"keepFor":"1s"}"#, false, &[&one], ""),
         Era::Modern,
         Transport::Http,
     )
@@ -415,8 +413,9 @@ async fn results_are_dropped_after_their_time_and_the_oldest_for_lack_of_room() 
     };
     within("the end of the result", gone).await;
 
+    let results = r#"{"memory":"1MiB"}"#;
     let mut client = Client::start(
-        &config("{}", true, &[&one], SMALL_MEMORY),
+        &config(results, true, &[&one], ""),
         Era::Legacy,
         Transport::Stdio,
     )
@@ -465,8 +464,8 @@ async fn results_beyond_the_memory_are_sealed_on_disk_and_a_full_disk_shortens_n
     let one = server(Era::Modern, Transport::Http, &members).await;
     let folder = TempFile::folder();
     let state = folder.path().join("state");
-    let more = format!(r#"{SMALL_MEMORY}"stateDir":"{}","#, state.display());
-    let config = config(r#"{"disk":"2MiB"}"#, false, &[&one], &more);
+    let more = format!(r#""stateDir":"{}","#, state.display());
+    let config = config(r#"{"memory":"1MiB","disk":"2MiB"}"#, false, &[&one], &more);
     let path = folder.path().join("fanlight.json");
     fs::write(&path, &config).unwrap();
     let mut gateway = Gateway::start_at(path.clone()).await;
@@ -529,8 +528,8 @@ async fn disk_that_is_full_shortens_nothing_and_keeps_what_it_has() {
     let members = format!(r#""content":[{}]"#, text_block(&text));
     let one = server(Era::Modern, Transport::Http, &members).await;
     let folder = TempFile::folder();
-    let more = format!(r#"{SMALL_MEMORY}"stateDir":"{}","#, folder.path().display());
-    let config = config("{}", false, &[&one], &more);
+    let more = format!(r#""stateDir":"{}","#, folder.path().display());
+    let config = config(r#"{"memory":"1MiB"}"#, false, &[&one], &more);
     // Two results fit.
     let size = (text.len() * 5 / 2).to_string();
     let gateway = Gateway::start_with_disk(&config, folder.path(), &size).await;
@@ -605,11 +604,12 @@ async fn result_of_64_mib_is_read_in_parts_from_memory_and_disk() {
     }
     let members = format!(r#""content":[{}]"#, text_block(&text));
     let one = server(Era::Modern, Transport::Http, &members).await;
-    for memory in ["", SMALL_MEMORY] {
+    for memory in ["64MiB", "1MiB"] {
         let folder = TempFile::folder();
         let state = folder.path().join("state");
-        let more = format!(r#"{memory}"stateDir":"{}","#, state.display());
-        let config = config("{}", false, &[&one], &more);
+        let more = format!(r#""stateDir":"{}","#, state.display());
+        let results = format!(r#"{{"memory":"{memory}"}}"#);
+        let config = config(&results, false, &[&one], &more);
         let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
         let uri = links(&result(&client.call("t").await)).remove(0);
         for start in (0..text.len()).step_by(1 << 20) {

@@ -25,7 +25,7 @@ export async function keepContent(servers, signal) {
     }
   };
   show(content);
-  if (content.level === "on") return h("p", { class: "note" }, "Traces keep what was sent and answered, except where content of a server says less.");
+  if (content.level === "on") return h("p", { class: "note" }, "Traces keep what was sent and answered, except where content of a server or endpoint says less.");
   return h("details", { open: content.windows.length > 0 }, h("summary", null, "Keep what is sent and answered"),
     h("div", { class: "row" }, h("label", { for: "keep-of" }, "Of"), select,
       h("button", { type: "button", onclick: () => ask(JSON.parse(select.value), TIME) }, "Keep content for 10 minutes")),

@@ -95,7 +95,7 @@ function failure(spans) {
 function content(spans) {
   const shown = payload(spans);
   if (shown.length === 0) {
-    return hasContent(spans[0]) ? h("p", { class: "note" }, "Arguments and results of this call are not kept: telemetry.content, or content of its server, is off. ", mayChange() ? h("a", { href: "#/traces" }, "Keep it for a time") : null) : null;
+    return hasContent(spans[0]) ? h("p", { class: "note" }, "Arguments and results of this call are not kept: telemetry.content, or content of its server or endpoint, is off. ", mayChange() ? h("a", { href: "#/traces" }, "Keep it for a time") : null) : null;
   }
   return [mayChange() ? null : onlyOperators("read what was sent and answered"), shown];
 }

@@ -5,16 +5,12 @@ use std::sync::Arc;
 use fanlight_canonical::Endpoint;
 use fanlight_canonical::rights::{ItemFilter, ItemKind, Servers};
 use fanlight_config::{Config, EntryFilter, Lean, Results};
-use fanlight_fair::limit;
 use fanlight_gateway::{EndpointEntry, Gateway, LeanRules, ResultRules};
 
 use crate::cli::EndpointArgs;
 use crate::failure::Result;
 use crate::rewriting::servers_of_rules;
 use crate::suggestions::did_you_mean;
-
-/// The memory for the large results of an endpoint or a server.
-const RESULT_MEMORY: usize = 64 << 20;
 
 /// The endpoints of a configuration.
 pub fn settings(config: &Config) -> Vec<EndpointEntry> {
@@ -65,7 +61,8 @@ pub fn result_rules(section: &str, results: &Results) -> ResultRules {
     ResultRules {
         section: section.into(),
         inline: results.inline,
-        memory: limit("resultMemory", RESULT_MEMORY),
+        keep_for: results.keep_for,
+        memory: results.memory,
         disk: results.disk,
     }
 }
@@ -77,6 +74,7 @@ fn lean_rules(servers: &Arc<Servers>, lean: &Lean) -> LeanRules {
     LeanRules {
         always: tools(&lean.always),
         max: lean.max,
+        except: lean.except.clone(),
         groups: groups
             .map(|(name, patterns)| (name.clone(), tools(patterns)))
             .collect(),

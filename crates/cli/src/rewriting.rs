@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fanlight_canonical::rights::{ItemFilter, ItemKind, NameForm, ServerNames, Servers};
 use fanlight_canonical::{ApprovalRule, ApprovedBy, CanaryRule};
 use fanlight_config::{
-    Approval, ApproverChoice, Argument, Config, EntryFilter, Naming, OtherVersion, Server,
-    ToolOverride,
+    Approval, ApproverChoice, Argument, Config, EntryFilter, Naming, NamingStyle, OtherVersion,
+    Server, ToolOverride,
 };
 use fanlight_gateway::{
     ApprovalSettings, ArgumentRule, DefinitionMember, NamedServer, NamingPolicy, Rewriting,
@@ -15,16 +15,11 @@ use fanlight_gateway::{
 use fanlight_protocol::Json;
 use fanlight_protocol::json::MAX_NESTING;
 
-/// The longest safe name: known clients accept 64 characters, and add up to 15, as in
-/// `mcp__fanlight__`.
-const SAFE_LENGTH: usize = 64 - LONGEST_ADDED;
-/// The most characters that clients are expected to add to a safe name.
-pub const LONGEST_ADDED: usize = 15;
-
 /// The rules for making clients' names from servers' names.
 pub fn naming_policy(config: &Config) -> NamingPolicy {
     let naming = &config.naming;
     NamingPolicy {
+        always: naming.safe || naming.style == NamingStyle::Always,
         separator: naming.separator.clone(),
         form: name_form(naming),
         servers: config.servers_of_clients().map(named_server).collect(),
@@ -48,10 +43,10 @@ pub fn servers_of_rules(config: &Config) -> Arc<Servers> {
 }
 
 fn name_form(naming: &Naming) -> NameForm {
-    if naming.safe {
-        NameForm::Safe(SAFE_LENGTH)
-    } else {
-        NameForm::Any
+    match (naming.safe_length(), naming.max_length) {
+        (Some(length), _) => NameForm::Safe(length),
+        (None, Some(length)) => NameForm::AtMost(length),
+        (None, None) => NameForm::Any,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The rules for which calls keep their content in traces, from the configuration.
 
+use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, ContentChoice};
 use fanlight_telemetry::{ContentSettings, Level};
 
@@ -12,10 +13,17 @@ pub(crate) fn settings(config: &Config) -> ContentSettings {
         let level = level(server.content?, config);
         Some((server.name.clone(), level))
     };
+    let of_endpoint = |(path, endpoint): &(String, fanlight_config::Endpoint)| {
+        let level = level(endpoint.content?, config);
+        let endpoint = Endpoint::from_path(path.as_str());
+        let path = endpoint.path().map_or("", |path| path).to_owned();
+        Some((path, level))
+    };
     ContentSettings {
         level: level(choice, config),
         is_chosen: choice != ContentChoice::Auto,
         servers: config.servers.iter().filter_map(of_server).collect(),
+        endpoints: config.endpoints.iter().filter_map(of_endpoint).collect(),
     }
 }
 
@@ -93,8 +101,11 @@ mod tests {
             (r#""errors""#, Level::Errors),
             (r#""off""#, Level::Off),
         ] {
-            let of = parse_settings(&format!(r#""telemetry":{{"content":{text}}},"#));
+            let of = parse_settings(&format!(
+                r#""telemetry":{{"content":{text}}},"endpoints":{{"/mcp":{{"content":{text}}},"/mcp/x":{{}}}},"#
+            ));
             assert_eq!((of.level, of.is_chosen), (level, true), "{text}");
+            assert_eq!(of.endpoints, [(String::new(), level)].into(), "{text}");
         }
     }
 }

@@ -13,12 +13,14 @@ const WINDOWS: usize = 64;
 /// The content that the configuration allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContentSettings {
-    /// The level where the server has none of its own.
+    /// The level where neither the server nor the endpoint has one of its own.
     pub level: Level,
     /// Whether somebody has chosen that level. Otherwise content stays in memory.
     pub is_chosen: bool,
     /// The servers with levels of their own, by name.
     pub servers: HashMap<String, Level>,
+    /// The endpoints with levels of their own, by path. The path of the default one is empty.
+    pub endpoints: HashMap<String, Level>,
 }
 
 /// The calls whose content an operator keeps for a time.
@@ -63,12 +65,17 @@ impl ContentRules {
         *self.settings.write() = settings;
     }
 
-    /// Opens a window. It replaces an open one of the same calls. Returns false if the server has a
-    /// level of its own, which holds against a window.
+    /// Opens a window. It replaces an open one of the same calls. Returns false if the server or
+    /// endpoint has a level of its own, which holds against a window.
     pub(crate) fn open(&self, window: ContentWindow) -> bool {
-        if let ContentScope::Server(name) = &window.scope
-            && self.settings.read().servers.contains_key(name)
-        {
+        let settings = self.settings.read();
+        let has_own = match &window.scope {
+            ContentScope::All => false,
+            ContentScope::Server(name) => settings.servers.contains_key(name),
+            ContentScope::Endpoint(path) => settings.endpoints.contains_key(path),
+        };
+        drop(settings);
+        if has_own {
             return false;
         }
         let (mut windows, now) = (self.windows.lock(), SystemTime::now());
@@ -95,8 +102,12 @@ impl ContentRules {
     /// The decision about a call to a server through an endpoint.
     pub(crate) fn choose(&self, server: &str, endpoint: &str) -> Choice {
         let settings = self.settings.read();
-        // It holds against an operator, too.
-        if let Some(&level) = settings.servers.get(server) {
+        // The narrower of both holds, also against an operator.
+        let own = [
+            settings.servers.get(server),
+            settings.endpoints.get(endpoint),
+        ];
+        if let Some(level) = own.into_iter().flatten().copied().min() {
             let (kept, exported) = (level, level);
             return Choice { kept, exported };
         }
@@ -147,12 +158,14 @@ mod tests {
     use super::*;
 
     fn rules(level: Level, is_chosen: bool) -> ContentRules {
+        let endpoints = HashMap::from([("/mcp/quiet".to_owned(), Level::Errors)]);
         let servers = [("on", Level::On), ("off", Level::Off)];
         let servers = servers.map(|(name, level)| (name.to_owned(), level)).into();
         let settings = ContentSettings {
             level,
             is_chosen,
             servers,
+            endpoints,
         };
         ContentRules::new(settings, 1 << 20)
     }
@@ -162,12 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn level_of_a_server_overrides_the_general_one() {
+    fn narrower_level_of_server_and_endpoint_overrides_the_general_one() {
         use Level::{Errors, Off, On};
         let auto = rules(On, false);
         assert_eq!(auto.choose("a", "/mcp"), choice(On, Off));
         assert_eq!(auto.choose("on", "/mcp"), choice(On, On));
         assert_eq!(auto.choose("off", "/mcp"), choice(Off, Off));
+        assert_eq!(auto.choose("on", "/mcp/quiet"), choice(Errors, Errors));
+        assert_eq!(auto.choose("off", "/mcp/quiet"), choice(Off, Off));
         assert_eq!(
             rules(Errors, true).choose("a", "/mcp"),
             choice(Errors, Errors)
@@ -181,22 +196,22 @@ mod tests {
         use Level::{Errors, Off, On};
         let of_servers = rules(On, true);
         assert_eq!(of_servers.choose_unreached("/mcp"), choice(Off, Off));
-        for (level, is_chosen, expected) in [
-            (On, true, choice(On, On)),
-            (On, false, choice(On, Off)),
-            (Errors, true, choice(Errors, Errors)),
-            (Off, true, choice(Off, Off)),
+        for (level, is_chosen, endpoint, expected) in [
+            (On, true, "/mcp", choice(On, On)),
+            (On, false, "/mcp", choice(On, Off)),
+            (On, true, "/mcp/quiet", choice(Errors, Errors)),
+            (Off, true, "/mcp", choice(Off, Off)),
         ] {
             let mut settings = rules(level, is_chosen).settings();
             settings.servers.remove("off");
             let rules = ContentRules::new(settings, 1 << 20);
-            assert_eq!(rules.choose_unreached("/mcp"), expected);
+            assert_eq!(rules.choose_unreached(endpoint), expected);
         }
     }
 
     #[test]
     fn window_keeps_content_in_memory_until_it_ends_but_not_against_own_levels() {
-        use Level::{Off, On};
+        use Level::{Errors, Off, On};
         let off = rules(Off, true);
         let until = |after| SystemTime::now() + Duration::from_secs(after);
         let open = |scope: ContentScope, until| off.open(ContentWindow { scope, until });
@@ -206,6 +221,7 @@ mod tests {
         assert_eq!(off.windows().len(), 1);
         assert_eq!(off.choose("a", "/mcp"), choice(On, Off));
         assert_eq!(off.choose("off", "/mcp"), choice(Off, Off));
+        assert_eq!(off.choose("a", "/mcp/quiet"), choice(Errors, Errors));
         assert_eq!(off.choose("b", "/mcp"), choice(Off, Off));
         open(of_a(), SystemTime::UNIX_EPOCH);
         assert!(off.windows().is_empty());

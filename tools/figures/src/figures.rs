@@ -83,7 +83,7 @@ impl Figures {
                 row(
                     "options of the configuration",
                     fanlight_config::option_count(),
-                    Some(210),
+                    Some(217),
                 ),
                 row(
                     "files on the way of a `tools/call`",

@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 answers! {
     /// The calls whose content is kept.
     pub(crate) struct Contents {
-        /// `off`, `errors` or `on`: the level where the server has none of its own.
+        /// `off`, `errors` or `on`: the level where neither the server nor the endpoint has its own.
         level: &'static str,
         /// The times during which operators keep content.
         windows: Vec<Window>,
@@ -72,7 +72,7 @@ pub(super) async fn keep(State(admin): AdminState, headers: HeaderMap, body: Bod
         until: SystemTime::now() + lasts,
     };
     if !admin.subject.telemetry.keep_content(window.clone()) {
-        let text = "the configuration has `content` for this server, which holds";
+        let text = "the configuration has `content` for this server or endpoint, which holds";
         return Err(Refusal::new(StatusCode::CONFLICT, text));
     }
     let of = match &window.scope {

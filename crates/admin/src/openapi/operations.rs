@@ -157,7 +157,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .body::<requests::ContentTime>()
         .answer::<content::Window>(200, "It is kept")
         .error(400, "The body cannot be used")
-        .error(409, "The server has `content` in the configuration, which holds"),
+        .error(409, "The server or endpoint has `content` in the configuration, which holds"),
     get("/api/calls", "client_calls", "The running requests of clients, oldest first.")
         .parameter::<u64>("limit", "The limit of the list: 100 by default, at most 1000")
         .answer::<client_calls::ClientCalls>(200, "The requests")

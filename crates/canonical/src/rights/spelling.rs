@@ -17,6 +17,8 @@ pub enum NameForm {
     /// Any name.
     #[default]
     Any,
+    /// At most this many characters. A longer name is cut and ends with a hash of the whole name.
+    AtMost(usize),
     /// At most this many of the characters `[A-Za-z0-9_-]`. Another name is cut and ends with a hash
     /// of the server's name and the item's own name, so no other item changes it.
     Safe(usize),
@@ -28,6 +30,10 @@ impl NameForm {
     pub fn replacement(self, whole: &str, server: &str, own: &str) -> Option<String> {
         match self {
             Self::Any => None,
+            Self::AtMost(max) => {
+                whole.char_indices().nth(max)?;
+                Some(cut(whole, max, hash(whole)))
+            }
             Self::Safe(max) if whole.len() <= max && whole.chars().all(is_safe) => None,
             Self::Safe(max) => {
                 let names = [server, own].join("\0");
@@ -45,6 +51,7 @@ impl NameForm {
         };
         match self {
             Self::Any => false,
+            Self::AtMost(max) => name.chars().nth(max.saturating_sub(1)).is_some(),
             Self::Safe(max) => {
                 name.len() > max
                     || !name.chars().all(is_safe)

@@ -211,7 +211,7 @@ proptest! {
         others in prop::collection::vec(any_server(), 0..4),
         patterns in prop::collection::vec(pattern(), 1..4),
         name in name(),
-        form in prop_oneof![Just(NameForm::Any), (12..20_usize).prop_map(NameForm::Safe)],
+        form in prop_oneof![Just(NameForm::Any), (12..20_usize).prop_map(NameForm::AtMost), (12..20_usize).prop_map(NameForm::Safe)],
     ) {
         let others: Vec<_> = others.into_iter().filter(|other| other.name != one.name).collect();
         let alone = Arc::new(Servers::new(std::slice::from_ref(&one), "__", form));

@@ -1,14 +1,17 @@
 //! One endpoint: a view of the servers for some clients.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value as Json};
 
 use super::auth::ScopeRules;
+use super::operators::{CONTENT, ContentChoice};
 use super::policy::{AllowedClients, WHO};
 use super::tools::{EntryFilter, PATTERNS};
 use super::values::ANY;
 use crate::definition::Form;
 use crate::option::fields::Fields;
-use crate::option::kind::{Each, Kind, Maybe, Nested, count, size};
+use crate::option::kind::{Each, Kind, Maybe, Nested, TIME, count, size};
 use crate::option::map::NameMap;
 use crate::option::reader::Reader;
 use crate::option::{Options as _, options};
@@ -39,6 +42,9 @@ options! {
         /// Shortens large results for clients and keeps them whole for a while. Holds instead of the
         /// server's.
         "results" => results: Option<Results> = None, Maybe(Nested::<Results>::KIND);
+        /// The calls whose content traces keep, instead of `telemetry.content`. Of this and the
+        /// server's, the narrower holds. The content is exported, too.
+        "content" => content: Option<ContentChoice> = None, Maybe(CONTENT), example "# off";
     }
 }
 
@@ -53,6 +59,9 @@ options! {
         /// The estimated tokens up to which a client's full list stays as it is. Default: lists are
         /// always lean.
         "max" => max: Option<usize> = None, Maybe(count(1, 10_000_000)), example "10000";
+        /// Clients that search by themselves and get the full list, by the name that they declare.
+        /// `*` stands for any characters.
+        "except" => except: Vec<String> = Vec::new(), Each(ANY), example "[\"claude-code*\"]";
         /// Groups of tools that `find_tools` offers besides the servers, each with its patterns.
         "groups" => groups: Vec<(String, Vec<String>)> = Vec::new(), NameMap(PATTERNS), example "{reports: [\"charts/*\", \"files/write_*\"]}";
     }
@@ -123,6 +132,7 @@ fn is_path(path: &str) -> bool {
 }
 
 const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
 
 options! {
     /// The bounds of large results. Clients get a longer answer shortened, and read the rest in
@@ -131,8 +141,13 @@ options! {
     options {
         /// The longest answer to a tool call that passes unchanged.
         "inline" => inline: usize = 32 * KIB, size(4 * KIB, 1 << 30);
-        /// The room below `stateDir` for whole results, encrypted, once 64 MiB of memory are full.
-        /// Without `stateDir` there is none.
+        /// The time for which whole results are kept at most. The oldest go earlier if there is no
+        /// room.
+        "keepFor" => keep_for: Duration = Duration::from_secs(3600), TIME;
+        /// The memory for whole results.
+        "memory" => memory: usize = 64 * MIB, size(MIB, 1 << 40);
+        /// The room below `stateDir` for whole results, encrypted, once `memory` is full. Without
+        /// `stateDir` there is none.
         "disk" => disk: usize = 1 << 30, size(0, 1 << 50);
     }
 }

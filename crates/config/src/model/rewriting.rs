@@ -4,8 +4,9 @@ use crate::settings::Secret;
 use serde_json::{Map, Value, json};
 
 use crate::definition::{Form, Visible};
+use crate::document::Node;
 use crate::option::fields::Fields;
-use crate::option::kind::{Flag, Kind, Parsed, checked};
+use crate::option::kind::{Choice, Flag, Kind, Maybe, Parsed, Range, checked, count};
 use crate::option::map::JsonText;
 use crate::option::reader::Reader;
 use crate::option::{Options as _, options};
@@ -26,13 +27,20 @@ options! {
     /// The naming of tools and prompts, made from the servers' own names.
     pub struct Naming: "naming", "in `naming`";
     options {
+        /// `auto` puts the server's name in front if there are several servers. `always` also does
+        /// so for a single server, so that names stay when a second one is added.
+        "style" => style: NamingStyle = NamingStyle::Auto, STYLE;
         /// The text between the server's name and the name of the tool or prompt.
         "separator" => separator: String = "__".to_owned(), SEPARATOR;
+        /// The maximum number of characters of a name; a longer one ends with a hash of the whole
+        /// name. Default: no limit.
+        "maxLength" => max_length: Option<usize> = None, Maybe(LENGTH), example "# 64";
         /// Names that every known client accepts: letters, digits, `_` and `-`, and at most 64
-        /// characters with the client's own text, such as `mcp__fanlight__`. Another name is cut
-        /// and ends with a hash of the server's name and its own name. Names have a prefix even if
-        /// there is only one server.
+        /// characters with the client's own text. Another name is cut and ends with a hash of the
+        /// server's name and its own name. Implies `style: always`.
         "safe" => safe: bool = false, Flag;
+        /// The number of characters that clients add to a safe name, such as `mcp__fanlight__`.
+        "reserve" => reserve: usize = 15, count(0, 48);
     }
 }
 
@@ -64,6 +72,15 @@ options! {
     }
 }
 
+/// Whether names have prefixes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamingStyle {
+    /// Names have prefixes if there are several servers.
+    Auto,
+    /// Always.
+    Always,
+}
+
 /// The treatment of one argument of a tool. Values are JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Argument {
@@ -74,6 +91,34 @@ pub enum Argument {
     /// No client may send it.
     Hidden,
 }
+
+const STYLE: Choice<NamingStyle> =
+    Choice(&[("auto", NamingStyle::Auto), ("always", NamingStyle::Always)]);
+
+/// The longest name that all known clients accept, with the text that they add.
+const LONGEST: usize = 64;
+
+impl Naming {
+    /// The greatest length of a safe name, if names are to be safe.
+    pub fn safe_length(&self) -> Option<usize> {
+        self.safe.then(|| LONGEST - self.reserve)
+    }
+
+    /// Reports options that contradict each other.
+    pub(crate) fn check(&self, reader: &mut Reader<'_>, node: &Node) {
+        if let Some(length) = node.field("maxLength").filter(|_| self.safe) {
+            let help = "remove `maxLength`, and set `reserve` to what your clients add to names";
+            reader.error(
+                length.span,
+                "`maxLength` does not go with `safe`, which has its own length",
+                help,
+            );
+        }
+    }
+}
+
+/// The range of the length: a shorter name would be little more than a hash.
+const LENGTH: Range<usize> = count(16, 1024);
 
 const SEPARATOR: Parsed<String> = checked!(
     // The characters that tool names may have (2025-11-25 server/tools, Tool Names).

@@ -119,8 +119,8 @@ options! {
         /// Shortens its large results for clients and keeps them whole for a while, unless the
         /// endpoint has `results` of its own.
         "results" => results: Option<Results> = None, Maybe(Nested::<Results>::KIND);
-        /// The calls whose content traces keep, instead of `telemetry.content`. The
-        /// content is exported, too.
+        /// The calls whose content traces keep, instead of `telemetry.content`. Of this and the
+        /// endpoint's, the narrower holds. The content is exported, too.
         "content" => content: Option<ContentChoice> = None, Maybe(CONTENT), example "# errors";
     }
     keys {

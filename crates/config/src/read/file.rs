@@ -51,6 +51,9 @@ pub(crate) fn read(
     resolve_replicas(reader, &mut config, &fields, folder);
     check_addresses(reader, &config, &fields, admin);
     check_paths(reader, &mut config, &fields);
+    if let Some(entry) = fields.get("naming") {
+        config.naming.check(reader, &entry.value);
+    }
     let has_further = has_further || !config.include.is_empty();
     read_servers(reader, &mut config, &fields, root, folder, has_further);
     if !has_further {

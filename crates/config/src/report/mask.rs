@@ -295,7 +295,7 @@ mod tests {
         config.stateDir config.trustedProxies endpoint.allow endpoint.instructions \
         endpoint.servers filter.allow filter.deny hook.when identityProvider.clientId \
         identityProvider.issuer introspection.clientId issuer.audience issuer.issuer \
-        lean.always lean.groups \
+        lean.always lean.except lean.groups \
         issuer.require keys.file landlock.bind landlock.connect landlock.read landlock.write \
         match.endpoint match.server match.tool otherVersion.server naming.separator \
         override.annotations override.description override.title pins.file policy.files \

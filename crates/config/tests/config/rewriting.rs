@@ -1,6 +1,6 @@
 //! Names, definitions and arguments of tools that the configuration changes.
 
-use fanlight_config::{Argument, Naming, Secret};
+use fanlight_config::{Argument, Naming, NamingStyle, Secret};
 
 use crate::{errors, good, parse_json, server};
 
@@ -120,19 +120,35 @@ arguments:
 fn naming_is_off_unless_written() {
     let naming = |lines: &str| good(&crate::with_server(lines)).naming;
     let default = Naming {
+        style: NamingStyle::Auto,
         separator: "__".to_owned(),
+        max_length: None,
         safe: false,
+        reserve: 15,
     };
     assert_eq!(naming(""), default);
-    let written = naming("naming: {safe: true, separator: \"-\"}");
+    assert_eq!(default.safe_length(), None);
+    let safe = naming("naming: {safe: true, reserve: 14}");
+    assert_eq!(safe.safe_length(), Some(50));
+    let written = naming("naming: {style: always, separator: \"-\", maxLength: 64}");
     assert_eq!(
         written,
         Naming {
+            style: NamingStyle::Always,
             separator: "-".to_owned(),
-            safe: true,
+            max_length: Some(64),
+            ..default
         }
     );
     for (lines, error) in [
+        (
+            "naming: {style: never}",
+            "1:17 `never` is not a value of `style`",
+        ),
+        (
+            "naming: {safe: true, maxLength: 64}",
+            "1:33 `maxLength` does not go with `safe`, which has its own length",
+        ),
         (
             "naming: {separator: \"\"}",
             "1:21 `` cannot stand between the parts of a name",
@@ -140,6 +156,10 @@ fn naming_is_off_unless_written() {
         (
             "naming: {separator: \"a b\"}",
             "1:21 `a b` cannot stand between the parts of a name",
+        ),
+        (
+            "naming: {maxLength: 8}",
+            "1:21 `maxLength` is out of range: at least 16, at most 1024",
         ),
     ] {
         assert_eq!(errors(&crate::with_server(lines)), [error]);

@@ -2,10 +2,9 @@
 //! or with Fanlight's own tool `read_result`.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fanlight_canonical::{Keeper, PolicySubject, ProcessRun, Unresolved};
-use fanlight_fair::limit;
 use fanlight_protocol::json::{Edits, Json, Kind, ObjectBuilder, Value};
 use fanlight_protocol::uri::{KEPT_RESULT, kept_result};
 use fanlight_protocol::{Method, Response, RpcError, code};
@@ -20,9 +19,6 @@ use crate::fit::find_misfit;
 use crate::results::{KeptRead, NoPiece, Part, PartUri, Piece, Shortener, off_worker};
 use crate::tasks;
 use crate::topology::{BackendId, View};
-
-/// The time for which a result is kept at most.
-const KEEP_FOR: Duration = Duration::from_secs(3600);
 
 /// Shortens the answer to a request after the gates have seen it.
 #[derive(Debug)]
@@ -121,15 +117,15 @@ impl Shortening {
         let Some(handle) = core.results.handle(&context.caller) else {
             return response;
         };
-        let keep_for = limit("resultLife", KEEP_FOR);
         let shortener = Shortener {
             inline: rules.inline,
             keeps_structured,
             uri: format!("{KEPT_RESULT}{handle}"),
-            until: humantime::format_rfc3339_seconds(SystemTime::now() + keep_for).to_string(),
+            until: humantime::format_rfc3339_seconds(SystemTime::now() + rules.keep_for)
+                .to_string(),
             tool: own_name(&core.tools_of(view, &context.trace).await, READ_RESULT),
         };
-        let until = Instant::now() + keep_for;
+        let until = Instant::now() + rules.keep_for;
         let shortened = off_worker(size, move || shortener.shorten(&result))
             .await
             .flatten();

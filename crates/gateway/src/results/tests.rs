@@ -13,6 +13,7 @@ fn rules(memory: usize, disk: usize) -> ResultRules {
     ResultRules {
         section: "s".into(),
         inline: 1,
+        keep_for: KEEP,
         memory,
         disk,
     }

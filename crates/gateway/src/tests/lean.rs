@@ -45,6 +45,7 @@ async fn index_for_searches_stands_with_the_list_where_lists_are_lean() {
     let rules = LeanRules {
         always: offering("a", Some(&[]), &[]).unwrap(),
         max: None,
+        except: Vec::new(),
         groups: Vec::new(),
     };
     for lean in [Some(rules), None] {

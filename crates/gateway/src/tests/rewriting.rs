@@ -429,7 +429,7 @@ async fn names_of_one_backend_have_its_configured_prefix() {
 async fn shortened_names_are_called_and_told_apart() {
     let tools = r#""result":{"tools":[{"name":"a_rather_long_name_one"},{"name":"a_rather_long_name_two"},{"name":"short"}]}"#;
     let policy = NamingPolicy {
-        form: NameForm::Safe(20),
+        form: NameForm::AtMost(20),
         ..NamingPolicy::default()
     };
     let scene = |policy| {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{DEFAULT_PATH, Endpoint};
@@ -39,6 +40,8 @@ pub struct ResultRules {
     pub section: Arc<str>,
     /// The longest result that passes unchanged, in bytes.
     pub inline: usize,
+    /// The time for which a result is kept at most.
+    pub keep_for: Duration,
     /// The bytes in memory.
     pub memory: usize,
     /// The bytes on disk.
@@ -52,6 +55,8 @@ pub struct LeanRules {
     pub always: ItemFilter,
     /// The estimated tokens of the full list up to which it is not lean.
     pub max: Option<usize>,
+    /// Patterns of the names of clients that get the full list, as they declare them.
+    pub except: Vec<String>,
     /// Groups of tools, by name, besides the servers.
     pub groups: Vec<(String, ItemFilter)>,
 }

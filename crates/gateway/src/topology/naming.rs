@@ -18,6 +18,8 @@ use super::alias;
 /// How clients' names are made from the servers' names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamingPolicy {
+    /// Whether names have a prefix even if there is only one server.
+    pub always: bool,
     /// The text between the server's name and the tool's name.
     pub separator: String,
     /// The form of names for clients.
@@ -40,6 +42,7 @@ pub struct NamedServer {
 impl Default for NamingPolicy {
     fn default() -> Self {
         Self {
+            always: false,
             separator: "__".to_owned(),
             form: NameForm::Any,
             servers: Vec::new(),
@@ -71,7 +74,7 @@ pub fn namings(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<
     for (name, _) in backends {
         labels.push(unique_label(name, &labels));
     }
-    let has_default = policy.form != NameForm::Any || backends.len() > 1;
+    let has_default = policy.always || backends.len() > 1;
     let alias_labels = alias::labels(backends.iter().map(|(name, _)| *name));
     let prefix = |configured: Option<&str>, label: &str| match configured {
         Some(prefix) => prefix.to_owned(),
@@ -300,9 +303,9 @@ mod tests {
     }
 
     #[test]
-    fn safe_names_have_a_prefix_even_with_one_backend() {
+    fn style_always_gives_a_prefix_to_the_names_of_one_backend() {
         let policy = NamingPolicy {
-            form: NameForm::Safe(49),
+            always: true,
             separator: "-".to_owned(),
             ..NamingPolicy::default()
         };
@@ -313,9 +316,8 @@ mod tests {
             (Some("t"), None)
         );
         let unprefixed = &namings(&[("a", Some(""))], &policy)[0];
-        assert_eq!(
-            unprefixed.original_name("t"),
-            Some("t"),
+        assert!(
+            unprefixed.is_identity(),
             "a configured prefix counts, also an empty one"
         );
     }
@@ -347,6 +349,37 @@ mod tests {
             naming.visible(&Json::literal(r#""ol\u0064""#)).as_text(),
             "\"new\""
         );
+    }
+
+    #[test]
+    fn long_names_are_shortened_by_a_stable_hash() {
+        let policy = NamingPolicy {
+            form: NameForm::AtMost(16),
+            ..NamingPolicy::default()
+        };
+        let naming = naming(&policy, &[]);
+        let visible = |name: &str| {
+            naming
+                .visible(&Json::string(name))
+                .as_str()
+                .unwrap()
+                .into_owned()
+        };
+        assert_eq!(visible("sixteen_letters_"), "sixteen_letters_");
+        // Clients keep names, so these must not change with a release.
+        assert_eq!(visible("seventeen_letters"), "sevente_87010b44");
+        assert_ne!(visible("seventeen_letterz"), visible("seventeen_letters"));
+        assert_eq!(visible(&"é".repeat(17)).chars().count(), 16);
+        assert_eq!(
+            naming.original_name("fifteen_letters"),
+            Some("fifteen_letters")
+        );
+        assert_eq!(
+            naming.original_name("sevente_87010b44"),
+            None,
+            "only the list knows"
+        );
+        assert_eq!(naming.original_name("seventeen_letters"), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use fanlight_canonical::rights::{ItemFilter, is_plain, uri_forms};
+use fanlight_canonical::rights::{ItemFilter, is_plain, matches, uri_forms};
 use fanlight_canonical::{
     AmbiguousArguments, BackendError, Call, CallContext, Caller, Endpoint, Pending, PolicyAction,
     PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Principal, Rights, Verdict,
@@ -58,6 +58,7 @@ impl View {
             may_be_lean: true,
             ..Self::for_endpoint(topology, caller.endpoint())
         }
+        .lean_for(client)
     }
 
     /// The view of `endpoint` with the common lists and without a policy. Shows nothing if the
@@ -153,6 +154,18 @@ impl View {
 
     fn rules(&self) -> Option<&Rules> {
         self.topology.endpoints.rules(self.rules?)
+    }
+
+    /// The view of a client that may declare a name for which lists are not lean.
+    fn lean_for(mut self, client: &CallContext) -> Self {
+        if let Some(rules) = self.lean_rules().filter(|rules| !rules.except.is_empty()) {
+            let info = client.client_info.as_ref();
+            let name = info
+                .and_then(|info| info.text_at("name"))
+                .unwrap_or_default();
+            self.may_be_lean = !rules.except.iter().any(|pattern| matches(pattern, &name));
+        }
+        self
     }
 
     /// The rules of the client's lean list, if it has one.

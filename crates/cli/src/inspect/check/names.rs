@@ -186,7 +186,7 @@ impl NameRule {
 }
 
 /// A warning for each known client that refuses names of tools, and one if a client's file gives
-/// this gateway a longer name than safe names leave room for.
+/// this gateway a longer name than `naming.reserve` expects.
 pub(super) fn refused_names(tools: &ListView, config: &Config) -> Vec<String> {
     let found = longest_entry(config);
     let entry = found.as_ref().map_or(NAME, |(_, name)| name);
@@ -195,16 +195,16 @@ pub(super) fn refused_names(tools: &ListView, config: &Config) -> Vec<String> {
         .filter_map(|entry| entry.key.as_ref()?.as_str())
         .collect_vec();
     let added = RULES[0].before.replace("{}", entry).chars().count();
-    let is_longer = config.naming.safe && added > LONGEST_ADDED;
-    let too_long = found.as_ref().filter(|_| is_longer).map(|(client, name)| {
+    let is_longer = config.naming.safe && added > config.naming.reserve;
+    let reserve = found.as_ref().filter(|_| is_longer).map(|(client, name)| {
         format!(
             "the file of {} calls this gateway {name:?}, which adds up to {added} characters to names of tools; \
-             write a name of at most 8 characters there",
+             write `naming: {{reserve: {added}}}`",
             client.title()
         )
     });
     let refused = RULES.iter().filter_map(|rule| rule.warning(&names, entry));
-    refused.chain(too_long).collect()
+    refused.chain(reserve).collect()
 }
 
 #[cfg(test)]
