@@ -27,8 +27,6 @@ mod instances;
 mod listening;
 mod log;
 mod memory;
-mod names;
-mod open_wishes;
 mod outage;
 mod process_log;
 mod remedy;
@@ -40,13 +38,12 @@ mod subscriptions;
 mod tasks;
 mod transport;
 
-pub use fanlight_http::client::worker;
+pub use fanlight_http::client::enter_worker;
 pub use instances::{Backend, BackendLife};
 pub use memory::MessageMemory;
-pub use names::{LookUp, SystemNames};
 pub use repeats::Repeats;
 pub use settings::{
     BackendLimits, BackendSettings, BackendTimeouts, Endpoints, EraChoice, HealthPolicy,
-    KnownServer, Landlock, ProcessPolicy, RetryDelays, Sandbox, Secret, Serves, SessionPolicy,
-    TransportSettings,
+    KnownServer, Landlock, LookUp, ProcessPolicy, RetryDelays, Sandbox, Secret, Serves,
+    SessionPolicy, SystemNames, TransportSettings,
 };

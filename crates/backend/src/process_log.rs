@@ -182,15 +182,11 @@ fn quoted(text: &str) -> String {
 /// Adds the lines of one process. The process counts as writing while it has a writer.
 pub(crate) struct ProcessLogWriter {
     log: Arc<ProcessLog>,
-    number: u64,
+    /// The number of the process.
+    pub(crate) number: u64,
 }
 
 impl ProcessLogWriter {
-    /// The number of the process.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     fn change(&self, change: impl FnOnce(&mut Writing)) {
         let mut lines = self.log.lines.lock();
         lines.writing.get_mut(&self.number).map(change);

@@ -3,9 +3,11 @@
 //! Plain structs; the configuration crate reads them and has the defaults. `Debug` shows no secret:
 //! no header or environment value, no argument, and no URL path or query.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 pub use fanlight_canonical::RetryDelays;
 use fanlight_canonical::{HandleSeal, LIST_BYTES, LIST_PAGES};
@@ -17,10 +19,11 @@ use fanlight_fair::limit;
 use fanlight_protocol::Revision;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_telemetry::{BackendInfo, BackendTelemetry, Endpoint, Telemetry};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 
 use crate::credentials::CredentialSource;
 use crate::memory::MessageMemory;
-use crate::names::LookUp;
 use crate::repeats::Repeats;
 
 /// The settings of one server.
@@ -395,3 +398,19 @@ pub(crate) const CLIENT_DESCRIPTION: usize = 128 << 10;
 
 /// The most requests of the server that one call may have open.
 pub(crate) const OPEN_SERVER_REQUESTS: usize = 16;
+
+/// Resolves host names.
+pub trait LookUp: fmt::Debug + Send + Sync {
+    /// All addresses of `host`, with this port.
+    fn look_up(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
+}
+
+/// The system's resolver.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemNames;
+
+impl LookUp for SystemNames {
+    fn look_up(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) }.boxed()
+    }
+}

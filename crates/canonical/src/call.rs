@@ -12,7 +12,7 @@ use crate::caller::{Caller, Peer, SessionKey};
 use crate::identity::Principal;
 use crate::messages::ServerMessages;
 
-/// A request in canonical form, as the core sends it to a server.
+/// A request in canonical form: as it arrives at the core, and as the core sends it to a server.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The method.
@@ -27,6 +27,16 @@ pub struct Call {
 }
 
 impl Call {
+    /// A request whose server can send no messages before its response.
+    pub fn new(method: Method, params: Option<Json>, context: Arc<CallContext>) -> Self {
+        Self {
+            method,
+            params,
+            context,
+            messages: ServerMessages::discard(),
+        }
+    }
+
     /// The member `key` of `params`.
     pub fn param(&self, key: &str) -> Option<Json> {
         self.params.as_ref()?.get(key)

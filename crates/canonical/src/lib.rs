@@ -2,8 +2,8 @@
 //! (`frontend`), the core (`gateway`) and the server edge (`backend`) pass it to each other.
 //!
 //! The client edge calls the gateway, and that calls [`BackendClient`]. A request is resolved once
-//! (`Gateway::resolve`). The decision whether it may run is based on the operation ([`Decidable`]), and
-//! exactly that runs (`Gateway::run`). Listening and notifications take the same way.
+//! (`Gateway::resolve`). The decision whether it may run is based on the operation ([`Decidable`]),
+//! and exactly that runs (`Gateway::run`). Listening and notifications take the same way.
 
 mod backoff;
 mod call;
@@ -47,8 +47,7 @@ pub use messages::{
 };
 pub use policy::{
     AmbiguousArguments, ApprovalRule, ApprovedBy, Decidable, DefinitionGuard, Detail, Item, Policy,
-    PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights, Unresolved,
-    Verdict,
+    PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights, Verdict,
 };
 pub use server_sessions::{
     Keeping, RequestIds, ServerSession, ServerSessions, SessionAt, SessionKeeper, place_of,

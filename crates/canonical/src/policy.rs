@@ -335,17 +335,6 @@ pub struct Item<'a> {
     pub name: Cow<'a, str>,
 }
 
-/// A request in canonical form, before the core has resolved it.
-#[derive(Clone, Debug)]
-pub struct Unresolved {
-    /// The method.
-    pub method: Method,
-    /// `params` with the client's bytes.
-    pub params: Option<Json>,
-    /// The properties of the client that the core and the edges need.
-    pub context: Arc<CallContext>,
-}
-
 /// How much of an operation has to be known for the decision whether it may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use fanlight_admin::{LiveSettings, Subject, serve_admin};
 use fanlight_auth::{Authenticator, UnknownKeys};
-use fanlight_backend::worker;
+use fanlight_backend::enter_worker;
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_cli::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
 use fanlight_cli::failure::{Failure, Result, Unusable};
@@ -718,7 +718,7 @@ impl Workers {
             0 => thread::available_parallelism().map_or(1, NonZero::get),
             count => count,
         };
-        worker::enter(0, count);
+        enter_worker(0, count);
         let mut all = Self {
             workers: Vec::new(),
             end: CancellationToken::new(),
@@ -750,7 +750,7 @@ impl Worker {
         let thread = thread::Builder::new()
             .name(format!("worker-{number}"))
             .spawn(move || {
-                worker::enter(number, count);
+                enter_worker(number, count);
                 runtime.block_on(end.cancelled());
                 // Drop the remaining tasks without waiting for blocked reads.
                 runtime.shutdown_background();

@@ -23,7 +23,7 @@ const NAMES: usize = 32;
 const LONGEST_NAME: usize = 2 << 10;
 
 /// The extensions in `capabilities` that Fanlight does not know.
-pub(crate) fn unknown_extensions(capabilities: &Json) -> HashSet<String> {
+fn unknown_extensions(capabilities: &Json) -> HashSet<String> {
     let Some(extensions) = capabilities.get("extensions").filter(Json::is_object) else {
         return HashSet::new();
     };
@@ -133,7 +133,7 @@ pub(crate) fn find_candidates<T: Copy>(method: &str, servers: &[(T, Json)]) -> V
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     /// The member whose value it is.
-    pub(crate) key: String,
+    key: String,
     pub(crate) place: Range<usize>,
     pub(crate) text: String,
 }

@@ -1,6 +1,6 @@
 //! The gateway core: one catalogue of many servers, with naming, routing, fan-out and merging.
 //!
-//! A request arrives in canonical form ([`fanlight_canonical::Unresolved`]), is resolved once
+//! A request arrives in canonical form ([`fanlight_canonical::Call`]), is resolved once
 //! ([`resolve`](Gateway::resolve)), and then carried out
 //! ([`run`](Gateway::run)). Each policy has one module: [`naming`](Naming),
 //! [`merge`] (`_meta` and hints), [`cursor`], [`fault`] (errors), `tasks` (which server has a

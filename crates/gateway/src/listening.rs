@@ -40,7 +40,7 @@ impl Directory {
         let (honoured, _) = self.set_up(&registration.listener, view).await?;
         // A replacement in the meantime did not see this listener.
         let current = self.lists.topology();
-        if current.number() != view.topology().number() {
+        if current.number != view.topology().number {
             let only = vec![Arc::clone(&registration.listener)];
             self.lists
                 .spawn(self.clone().set_up_again(only, current, ready(())));
@@ -56,13 +56,13 @@ impl Directory {
         topology: Arc<Topology>,
         then: impl Future<Output = ()>,
     ) {
-        let (mut backoff, number) = (Backoff::new(RetryDelays::LISTEN), topology.number());
+        let (mut backoff, number) = (Backoff::new(RetryDelays::LISTEN), topology.number);
         listeners = self.incomplete(listeners, topology).await;
         then.await;
         while !listeners.is_empty() {
             sleep(backoff.next_delay()).await;
             let topology = self.lists.topology();
-            if topology.number() != number {
+            if topology.number != number {
                 return;
             }
             listeners = self.incomplete(listeners, topology).await;
@@ -78,7 +78,7 @@ impl Directory {
     ) -> Vec<Arc<Listener>> {
         let topology = &topology;
         let set_up = stream::iter(listeners).map(|listener| async move {
-            if !listener.is_open() || self.lists.topology().number() != topology.number() {
+            if !listener.is_open() || self.lists.topology().number != topology.number {
                 return None;
             }
             let view = View::for_client(Arc::clone(topology), &listener.listen.context);
@@ -160,7 +160,7 @@ impl Directory {
             }
         };
         let honoured = listening.honoured.clone();
-        listener.install(view.topology().number(), listening);
+        listener.install(view.topology().number, listening);
         Ok((honoured, is_whole))
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use fanlight_canonical::comparison::{Difference, Tolerance, compare_answers};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, Call, CallContext, Caller, MirrorDifference,
-    MirrorOutcome, MirrorStatus, Parent, Pending, ServerMessages,
+    MirrorOutcome, MirrorStatus, Parent, Pending,
 };
 use fanlight_protocol::visible::plain;
 use fanlight_protocol::{Era, Json, Method, Response, meta};
@@ -148,15 +148,7 @@ impl Mirror {
         if let Ok(response) = answer.as_ref()
             && (response.is_error() || response.is_complete())
         {
-            self.send(
-                Call {
-                    method,
-                    params,
-                    context,
-                    messages: ServerMessages::discard(),
-                },
-                response,
-            );
+            self.send(Call::new(method, params, context), response);
         }
         answer
     }
@@ -383,13 +375,8 @@ mod tests {
     use super::*;
 
     fn call(method: Method, params: &'static str) -> Call {
-        let (context, messages) = (CallContext::internal(), ServerMessages::discard());
-        Call {
-            method,
-            params: Some(Json::literal(params)),
-            context,
-            messages,
-        }
+        let params = Some(Json::literal(params));
+        Call::new(method, params, CallContext::internal())
     }
 
     #[test]

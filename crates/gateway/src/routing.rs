@@ -3,9 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_canonical::{
-    Call, CallContext, LONGEST_URI, Outcome, PolicyAction, Rewritten, ServerMessages,
-};
+use fanlight_canonical::{Call, CallContext, LONGEST_URI, Outcome, PolicyAction, Rewritten};
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
@@ -513,12 +511,7 @@ impl<'a> Router<'a> {
     /// unlisted name. `None` if it no longer requires a sign-in.
     async fn sign_in_first(&self, backend: &Member) -> Option<RpcError> {
         let Lookup { view, context, .. } = self.lookup;
-        let call = Call {
-            method: Method::ListTools,
-            params: None,
-            context: context.without_progress(),
-            messages: ServerMessages::discard(),
-        };
+        let call = Call::new(Method::ListTools, None, context.without_progress());
         let error = view
             .wait_briefly(view.request(backend.id, call))
             .await
@@ -800,7 +793,7 @@ impl<'a> Router<'a> {
             self.lookup.context.run_once();
         }
         let Some(arguments) = rewriting
-            .map(ToolRewriting::arguments)
+            .map(|rewriting| &rewriting.arguments)
             .filter(|arguments| !arguments.is_empty())
         else {
             let params =

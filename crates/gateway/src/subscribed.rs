@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, KEPT_PARAMS, Parent, SessionKey, Unresolved};
+use fanlight_canonical::{Call, CallContext, KEPT_PARAMS, Parent, SessionKey};
 use fanlight_protocol::Method;
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use parking_lot::Mutex;
@@ -90,7 +90,7 @@ impl SessionSubscriptions {
     pub(crate) fn requests(
         &self,
         of_one: Option<Arc<CallContext>>,
-    ) -> Vec<(SessionKey, String, Unresolved)> {
+    ) -> Vec<(SessionKey, String, Call)> {
         let only = of_one.as_ref().and_then(|context| context.session());
         let sessions = self.0.lock();
         let wanted = sessions
@@ -99,11 +99,11 @@ impl SessionSubscriptions {
         let requests = wanted.flat_map(|(session, subscribed)| {
             let context = of_one.as_ref().unwrap_or(&subscribed.context);
             subscribed.resources.iter().map(|(uri, subscription)| {
-                let request = Unresolved {
-                    method: Method::Subscribe,
-                    params: Some(subscription.params.clone()),
-                    context: Arc::clone(context),
-                };
+                let request = Call::new(
+                    Method::Subscribe,
+                    Some(subscription.params.clone()),
+                    Arc::clone(context),
+                );
                 (*session, uri.clone(), request)
             })
         });

@@ -10,12 +10,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::connection::ConnectionUse;
 use crate::connections::{ConnectionPeer, Connections, Endable, Entry};
 use crate::limit::{ConcurrencyLimit, Permit};
 use crate::socket::{
     ClientStream, Exchange, ListeningSocket, SocketReceiver, concerns_one_connection,
 };
-use crate::usage::ConnectionUse;
 
 /// The pause after an error that concerns the listener. A constant: such errors are a shortage of
 /// the system. A shorter pause makes it worse, and after a longer one clients wait needlessly.
@@ -177,7 +177,7 @@ pub async fn accept_and_spawn<F>(
         );
         let admitted = admission.enter(Arc::clone(&usage) as Arc<dyn Endable>);
         together.tasks.spawn(async move {
-            usage.end_token().run_until_cancelled(serving).await;
+            usage.end.run_until_cancelled(serving).await;
             drop(admitted);
         });
     };

@@ -10,24 +10,32 @@ mod connections;
 mod guard;
 mod limit;
 mod socket;
-mod texts;
 mod tls;
-mod usage;
 
+use bytes::Bytes;
 pub use fanlight_config::settings::ListenAddress;
+use http::HeaderMap;
 
 pub use accept::{
     AcceptLimits, AcceptedTogether, Admission, Admissions, AdmittedConnection, Ends, Remaining,
     accept, accept_and_spawn,
 };
-pub use connection::{BoxedStream, Http1Limits, OpenedStream, Stream, open, serve_http1};
+pub use connection::{
+    BoxedStream, ConnectionUse, Http1Limits, OpenedStream, Stream, open, serve_http1,
+};
 pub use connections::{ConnectionPeer, Endable, Usage, UsageKind, peer_of};
 pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection, TrustedProxies};
 pub use limit::{ConcurrencyLimit, Permit};
 pub use socket::{ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets};
-pub use texts::header_texts;
 pub use tls::{
     ClientCa, HandshakeError, HttpVersions, LiveTls, LoadedTls, TlsError, TlsFiles, TlsMarks,
     TlsOption, TlsServer, accept_tls, client_certificate,
 };
-pub use usage::ConnectionUse;
+
+/// All headers, by lower-case name.
+pub fn header_texts(headers: &HeaderMap) -> Vec<(Box<str>, Bytes)> {
+    let text = |value: &[u8]| Bytes::copy_from_slice(value);
+    let all = headers.iter();
+    all.map(|(name, value)| (name.as_str().into(), text(value.as_bytes())))
+        .collect()
+}

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_http::client::{BodyBuffer, PoolSettings, PooledClient, TcpProbes, announce_shortage};
+use fanlight_http::client::{BodyBuffer, PoolSettings, PooledClient, TcpProbes, wait_for_file};
 use http::Request;
 use http_body_util::Full;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -67,8 +67,7 @@ async fn idle_connection_is_closed_when_something_waits_for_a_file() {
     // Repeated, as waiting code does.
     let waiting = async {
         loop {
-            announce_shortage();
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            wait_for_file().await;
         }
     };
     let closed = timeout(Duration::from_secs(5), stream.read_u8());

@@ -31,7 +31,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "says what tells the client of a request without a session",
     ),
     (
-        "frontend::forwarding::client",
+        "frontend::forwarding",
         "says to another replica who the client of a forwarded request is",
     ),
     (
@@ -43,7 +43,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "an operator's answer, which only the admin listener takes",
     ),
     (
-        "gateway::approvals::call",
+        "gateway::approvals",
         "the call that an approval is about, with its principal",
     ),
     (
@@ -59,24 +59,12 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "shares permits among clients; nothing is named by a client",
     ),
     (
-        "backend::listening::calls",
-        "calls of the owner of a connection",
-    ),
-    (
         "backend::listening::legacy",
-        "subscribes for the listeners that `subscriptions` knows",
-    ),
-    (
-        "backend::listening::resources",
         "subscribes for the listeners that `subscriptions` knows",
     ),
     (
         "backend::credentials",
         "gives a principal's credentials; keeps nothing",
-    ),
-    (
-        "backend::open_wishes",
-        "tells sessions that their own user has signed in; no request takes the id",
     ),
     (
         "backend::subscriptions::joint_updates",
@@ -92,7 +80,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
     ),
     (
         "backend::tasks",
-        "translates tasks for the caller that `owners` and `table` know",
+        "translates tasks for the caller that `owners` knows",
     ),
     (
         "backend::tasks::plain_client",

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::{BackendError, Starting};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 use crate::process_log::ProcessLog;
@@ -120,6 +121,22 @@ impl Attempt {
     }
 }
 
+/// An average of repeated measurements; the latest one counts half.
+#[derive(Debug, Default)]
+pub(crate) struct Measured(Mutex<Option<Duration>>);
+
+impl Measured {
+    pub(crate) fn record(&self, time: Duration) {
+        let mut known = self.0.lock();
+        *known = Some(known.map_or(time, |before| (before + time) / 2));
+    }
+
+    /// The average; `None` before the first measurement.
+    pub(crate) fn average(&self) -> Option<Duration> {
+        *self.0.lock()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use fanlight_canonical::ProcessStream;
@@ -133,7 +150,7 @@ mod tests {
     async fn attempt_expires_when_its_process_is_silent() {
         let (attempt, log) = (Attempt::new(), Arc::new(ProcessLog::new(1 << 10)));
         let writer = ProcessLog::process(&log, None);
-        attempt.process().store(writer.number(), Ordering::Relaxed);
+        attempt.process().store(writer.number, Ordering::Relaxed);
         let writing = async {
             for _ in 0..3 {
                 tokio::time::sleep(Duration::from_secs(9)).await;
@@ -149,7 +166,7 @@ mod tests {
     async fn attempt_expires_however_much_its_process_writes() {
         let (attempt, log) = (Attempt::new(), Arc::new(ProcessLog::new(1 << 10)));
         let writer = ProcessLog::process(&log, None);
-        attempt.process().store(writer.number(), Ordering::Relaxed);
+        attempt.process().store(writer.number, Ordering::Relaxed);
         let writing = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(7)).await;
@@ -177,5 +194,22 @@ mod tests {
             sent: false,
         };
         assert_eq!(attempt.not_ready(&log, SILENCE), error);
+    }
+}
+
+#[cfg(test)]
+mod measured_tests {
+    use super::*;
+
+    #[test]
+    fn newer_measurements_count_for_more() {
+        let (measured, second) = (Measured::default(), Duration::from_secs(1));
+        assert_eq!(measured.average(), None);
+        measured.record(8 * second);
+        assert_eq!(measured.average(), Some(8 * second));
+        for expected in [4, 2, 1] {
+            measured.record(Duration::ZERO);
+            assert_eq!(measured.average(), Some(expected * second));
+        }
     }
 }

@@ -7,8 +7,8 @@
 //! or listens.
 //!
 //! Over stdio each connection is a process, which may be the only one to announce a change that a
-//! call makes. So a call without a session waits until its process has the subscriptions of all such
-//! clients.
+//! call makes. So a call without a session waits until its process has the subscriptions of all
+//! such clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -185,7 +185,7 @@ impl Connection {
 
     /// Whether the connection is old enough for the server to have forgotten the session.
     pub(crate) fn is_seasoned(&self) -> bool {
-        self.is_continued() || self.since.elapsed() >= STABLE_CONNECTION
+        self.is_continued || self.since.elapsed() >= STABLE_CONNECTION
     }
 
     /// Whether clients without a session need their subscriptions on this connection.

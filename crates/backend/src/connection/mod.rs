@@ -2,15 +2,11 @@
 //! failures.
 
 pub(crate) mod attempt;
-mod identity;
 mod listening;
-pub(crate) mod measured;
 mod outgoing;
 mod rejection;
 pub(crate) mod supervised;
 pub(crate) mod supervisor;
-mod tasks;
-mod tool_table;
 mod tools;
 
 use std::future::pending;
@@ -36,19 +32,18 @@ use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::Dialect;
 use crate::request::{Reply, TransportContext, span_outcome};
-use crate::settings::{RetryDelays, list_bytes};
+use crate::settings::list_bytes;
 use crate::transport::Transport;
 use crate::transport::http::{MAX_REDIRECTS, too_many_redirects};
 use listening::{OutsideStream, SubscribedResources};
-use tool_table::ToolTable;
-use tools::{HintReadings, MirroredMembers};
+use tools::{HintReadings, MirroredMembers, ToolTable};
 
 /// The time for subscribing a process to the resources that clients listen to, before a call. After it, the call is sent without.
 const SUBSCRIBE_ON_CALL: Duration = Duration::from_secs(2);
 
 /// A connection in use.
 pub(crate) struct Connection {
-    context: Arc<TransportContext>,
+    pub(crate) context: Arc<TransportContext>,
     transport: Transport,
     dialect: Dialect,
     description: Json,
@@ -57,7 +52,8 @@ pub(crate) struct Connection {
     declares_logging: bool,
     /// The log level set at the server; legacy only.
     log_level: Mutex<Option<LogLevel>>,
-    tasks: Option<TaskDialect>,
+    /// The server's dialect of tasks; `None` if it has none.
+    pub(crate) tasks: Option<TaskDialect>,
     /// The known tools, if requests depend on them: for modern HTTP, for legacy servers with tasks,
     /// and for servers whose safe calls are repeated.
     tools: Option<ToolTable>,
@@ -74,7 +70,7 @@ pub(crate) struct Connection {
     /// Whether the connection was made because the era or the session was in doubt.
     pub(crate) reprobed: bool,
     /// Whether the connection continues a session that another process opened.
-    is_continued: bool,
+    pub(crate) is_continued: bool,
     gone: Option<CancellationToken>,
     lost: CancellationToken,
     loss: OnceLock<Loss>,
@@ -177,7 +173,7 @@ impl Connection {
             transport,
             declares_logging: capabilities
                 .is_some_and(|capabilities| capabilities.get("logging").is_some()),
-            server_info: identity::server_info(revision, &description),
+            server_info: server_info(revision, &description),
             dialect,
             description,
             log_level: Mutex::new(None),
@@ -414,7 +410,7 @@ impl Connection {
     }
 
     /// Pings the server; gives the connection up without an answer within `limit`.
-    pub(crate) async fn prove(&self, limit: Duration) {
+    async fn prove(&self, limit: Duration) {
         let [method, ..] = self.revision().harmless else {
             return;
         };
@@ -453,21 +449,10 @@ impl Connection {
     }
 
     /// Prevents others from continuing the session, which has ended or is given up.
-    pub(crate) fn forget_session(&self) {
+    fn forget_session(&self) {
         if let Some((kept, id)) = self.context.kept.as_ref().zip(self.transport.session()) {
             kept.remove(id);
         }
-    }
-
-    /// Like [`Connection::close`], after the running requests have ended.
-    pub(crate) async fn close_when_idle(&self) {
-        self.usage.ended().await;
-        self.close().await;
-    }
-
-    /// The pauses between attempts to open a stream.
-    pub(crate) fn retry_delays(&self) -> RetryDelays {
-        self.context.timeouts.reconnect
     }
 
     pub(crate) fn description(&self) -> ServerDescription {
@@ -482,17 +467,7 @@ impl Connection {
         self.revision().era
     }
 
-    /// The server's dialect of tasks; `None` if it has none.
-    pub(crate) fn tasks(&self) -> Option<TaskDialect> {
-        self.tasks
-    }
-
-    /// Whether the connection continues a session that another process opened.
-    pub(crate) fn is_continued(&self) -> bool {
-        self.is_continued
-    }
-
-    pub(crate) fn age(&self) -> Duration {
+    fn age(&self) -> Duration {
         self.since.elapsed()
     }
 
@@ -517,7 +492,7 @@ impl Connection {
     }
 
     /// Whether the transport is a single channel that can break.
-    pub(crate) fn is_channel(&self) -> bool {
+    fn is_channel(&self) -> bool {
         !self.transport.is_http()
     }
 }
@@ -577,7 +552,7 @@ impl ProcessUsage {
 impl Connection {
     /// Waits until nothing has used the process for `idle`, and then ends it. `is_needed` tells
     /// whether something other than a call needs the process.
-    pub(crate) async fn retire_when_unused(&self, idle: Duration, is_needed: impl Fn() -> bool) {
+    async fn retire_when_unused(&self, idle: Duration, is_needed: impl Fn() -> bool) {
         let (mut uses, mut since) = (None, Instant::now());
         loop {
             let (now, is_running) = self.usage.look();
@@ -600,19 +575,14 @@ impl Connection {
 
 #[cfg(test)]
 mod usage_tests {
-    use fanlight_canonical::{CallContext, ServerMessages};
+    use fanlight_canonical::CallContext;
     use fanlight_protocol::Method;
 
     use super::*;
 
     #[test]
     fn process_is_retired_only_while_no_request_is_in_it_and_none_enters_afterwards() {
-        let call = Call {
-            method: Method::ListTools,
-            params: None,
-            context: CallContext::internal(),
-            messages: ServerMessages::discard(),
-        };
+        let call = Call::new(Method::ListTools, None, CallContext::internal());
         let usage = ProcessUsage::default();
         let token = usage.enter(&call).unwrap();
         assert!(!usage.retire_after(0));
@@ -621,5 +591,63 @@ mod usage_tests {
         assert!(usage.enter(&call).is_some());
         assert!(usage.retire_after(0));
         assert!(usage.enter(&call).is_none());
+    }
+}
+
+/// The maximum size of an `Implementation` object that is sent with each result, in bytes. Icons
+/// can make it much larger.
+const MOST_BYTES: usize = 1024;
+/// The members of `Implementation` that identify a server.
+const IDENTIFYING: [&str; 3] = ["name", "title", "version"];
+
+/// The `Implementation` object of a server whose results do not contain it. A large one is reduced
+/// to the identifying members; `None` if they are too large as well.
+fn server_info(revision: Revision, description: &Json) -> Option<Arc<Json>> {
+    if revision.results_name_server {
+        return None;
+    }
+    let own = ServerDescription::from(description.clone())
+        .server_info()
+        .filter(Json::is_object)?;
+    if own.bytes().len() <= MOST_BYTES {
+        return Some(Arc::new(own.detached()));
+    }
+    let mut brief = ObjectBuilder::new();
+    for name in IDENTIFYING {
+        if let Some(value) = own.get(name) {
+            brief.member(name, &value);
+        }
+    }
+    let brief = brief.finish();
+    (brief.bytes().len() <= MOST_BYTES).then(|| Arc::new(brief))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEGACY: Revision = Revision::V2025_11_25;
+    const MODERN: Revision = Revision::V2026_07_28;
+
+    fn info(revision: Revision, own: &str) -> Option<String> {
+        let description = format!(r#"{{"protocolVersion":"2025-11-25","serverInfo":{own}}}"#);
+        let description = Json::parse(description.into(), 8).unwrap();
+        server_info(revision, &description).map(|info| info.as_text().to_owned())
+    }
+
+    #[test]
+    fn server_info_of_legacy_servers_is_kept_whole_unless_it_is_large() {
+        let small = r#"{ "name":"s","version":"1","x":1.0}"#;
+        assert_eq!(info(LEGACY, small).as_deref(), Some(small));
+        assert_eq!(info(MODERN, small), None);
+        let icon = "i".repeat(MOST_BYTES);
+        let large = format!(r#"{{"version":"1E400","icons":"{icon}","name":"\u0073"}}"#);
+        assert_eq!(
+            info(LEGACY, &large).as_deref(),
+            Some(r#"{"name":"\u0073","version":"1E400"}"#)
+        );
+        assert_eq!(info(LEGACY, &format!(r#"{{"name":"{icon}"}}"#)), None);
+        assert_eq!(info(LEGACY, "7"), None);
+        assert!(server_info(LEGACY, &Json::empty_object()).is_none());
     }
 }

@@ -8,17 +8,66 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::attempt::Attempt;
 use crate::connection::Connection;
-use crate::connection::supervisor::{Phase, State};
 use crate::process_log::ProcessLog;
 use crate::request::declared::Declared;
 use fanlight_canonical::{BackendError, Peer};
+use fanlight_protocol::Revision;
 use fanlight_protocol::result::ServerDescription;
 
 /// How long a call waits for an attempt to connect to a server that could not be reached before. Calls that find an attempt in
 /// progress wait only until a quarter of this time has passed since it began.
 fn connect_on_call() -> Duration {
     fanlight_fair::limit("connectOnCall", Duration::from_secs(1))
+}
+
+/// The state of a connection.
+#[derive(Clone, Default)]
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    /// The last agreed revision.
+    pub(crate) revision: Option<Revision>,
+    /// The server's last description of itself.
+    pub(crate) description: Option<ServerDescription>,
+    /// Whether an attempt to connect has ended, successfully or not.
+    pub(crate) attempted: bool,
+    /// The number of attempts begun.
+    pub(crate) attempts: u64,
+}
+
+#[derive(Clone, Default)]
+pub(crate) enum Phase {
+    /// Not connected; the next request connects.
+    #[default]
+    Idle,
+    Connecting {
+        /// The error of the attempt before, if it failed.
+        after: Option<BackendError>,
+        attempt: Attempt,
+    },
+    Ready(Arc<Connection>),
+    Down {
+        error: BackendError,
+        /// The time of the next attempt without a request; `None` if there is none.
+        until: Option<Instant>,
+        /// The time from which a request starts an attempt.
+        on_demand: Instant,
+    },
+    Stopped,
+}
+
+impl State {
+    /// The outcome that a request can rely on; `None` while it is being determined.
+    pub(crate) fn verdict(&self) -> Option<Result<Arc<Connection>, BackendError>> {
+        match &self.phase {
+            Phase::Ready(connection) if !connection.is_lost() => Some(Ok(Arc::clone(connection))),
+            // The supervisor is about to notice the loss.
+            Phase::Ready(_) | Phase::Connecting { .. } | Phase::Idle => None,
+            Phase::Down { error, .. } => Some(Err(error.clone())),
+            Phase::Stopped => Some(Err(BackendError::ShuttingDown)),
+        }
+    }
 }
 
 pub(crate) struct SupervisedConnection {
@@ -29,7 +78,7 @@ pub(crate) struct SupervisedConnection {
     declared: Arc<Declared>,
     process_log: Arc<ProcessLog>,
     /// The peer whose share of the connection limit it uses.
-    peer: Peer,
+    pub(crate) peer: Peer,
     usage: Mutex<Usage>,
 }
 
@@ -82,10 +131,6 @@ impl SupervisedConnection {
     /// The connection, if there is one.
     pub(crate) fn connection(&self) -> Option<Arc<Connection>> {
         self.state.borrow().verdict()?.ok()
-    }
-
-    pub(crate) fn peer(&self) -> &Peer {
-        &self.peer
     }
 
     /// How long it has been unused; `None` while it is in use.

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_fair::limit;
-use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Json, Revision};
+use fanlight_protocol::Json;
 use fanlight_telemetry::{ErrorType, InternalSpan, Outcome, Parent};
 use futures_util::FutureExt as _;
 use futures_util::future::OptionFuture;
@@ -20,8 +19,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::attempt::Attempt;
-use crate::connection::measured::Measured;
+use super::attempt::{Attempt, Measured};
+use super::supervised::{Phase, State};
 use crate::connection::{Connection, Loss};
 use crate::handshake::{self, Agreed, Handshake, Known};
 use crate::outage::{Extent, Line, Outage};
@@ -33,8 +32,7 @@ use crate::settings::{
 use crate::transport::Transport;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
-use fanlight_canonical::Backoff;
-use fanlight_canonical::{BackendError, FailureDetails, Plain};
+use fanlight_canonical::{BackendError, Backoff, FailureDetails, Plain};
 
 /// A server's answer to a ping, which is sent after calls have timed out; without one, its process is ended.
 const PING: Duration = Duration::from_secs(5);
@@ -42,54 +40,6 @@ const PING: Duration = Duration::from_secs(5);
 /// The pause after a failed start of a process that failed many times in a row, before a call starts it again.
 fn failed_retry() -> Duration {
     limit("failedRetry", Duration::from_secs(60))
-}
-
-/// The state of a connection.
-#[derive(Clone, Default)]
-pub(crate) struct State {
-    pub(crate) phase: Phase,
-    /// The last agreed revision.
-    pub(crate) revision: Option<Revision>,
-    /// The server's last description of itself.
-    pub(crate) description: Option<ServerDescription>,
-    /// Whether an attempt to connect has ended, successfully or not.
-    pub(crate) attempted: bool,
-    /// The number of attempts begun.
-    pub(crate) attempts: u64,
-}
-
-#[derive(Clone, Default)]
-pub(crate) enum Phase {
-    /// Not connected; the next request connects.
-    #[default]
-    Idle,
-    Connecting {
-        /// The error of the attempt before, if it failed.
-        after: Option<BackendError>,
-        attempt: Attempt,
-    },
-    Ready(Arc<Connection>),
-    Down {
-        error: BackendError,
-        /// The time of the next attempt without a request; `None` if there is none.
-        until: Option<Instant>,
-        /// The time from which a request starts an attempt.
-        on_demand: Instant,
-    },
-    Stopped,
-}
-
-impl State {
-    /// The outcome that a request can rely on; `None` while it is being determined.
-    pub(crate) fn verdict(&self) -> Option<Result<Arc<Connection>, BackendError>> {
-        match &self.phase {
-            Phase::Ready(connection) if !connection.is_lost() => Some(Ok(Arc::clone(connection))),
-            // The supervisor is about to notice the loss.
-            Phase::Ready(_) | Phase::Connecting { .. } | Phase::Idle => None,
-            Phase::Down { error, .. } => Some(Err(error.clone())),
-            Phase::Stopped => Some(Err(BackendError::ShuttingDown)),
-        }
-    }
 }
 
 /// How to open transports to the server.
@@ -267,7 +217,7 @@ impl Supervisor {
                             (early_ends, failures) = (0, 0);
                         }
                         if loss == Loss::Unresponsive {
-                            let timeout = self.context.health.check_timeout();
+                            let timeout = self.context.health.policy.timeout;
                             let reason = format!("it answered no check within {timeout:?}");
                             BackendError::GivenUp { reason }.while_connecting()
                         } else if let Some(error) = connection.failure() {
@@ -535,9 +485,10 @@ impl Supervisor {
             // The old connection finishes its requests: one request's failure must not end the
             // others.
             let connection = Arc::clone(connection);
-            self.context
-                .tasks
-                .spawn(async move { connection.close_when_idle().await });
+            self.context.tasks.spawn(async move {
+                connection.usage.ended().await;
+                connection.close().await;
+            });
         }
         loss
     }
@@ -556,7 +507,7 @@ impl Supervisor {
         let checks = async {
             loop {
                 self.context.health.check_is_due().await;
-                connection.prove(self.context.health.check_timeout()).await;
+                connection.prove(self.context.health.policy.timeout).await;
             }
         };
         tokio::join!(checks, self.retire_when_unused(connection));

@@ -17,9 +17,9 @@ use fanlight_telemetry::Parent;
 use http::header::HeaderValue;
 
 use crate::request::dialect::{Dialect, request_subject};
-use crate::request::trace::{RequestSpan, SentMessage, params_with};
 use crate::request::{
-    ActiveRequest, OutgoingRequest, OwnRequest, Reply, TransportContext, span_outcome,
+    ActiveRequest, OutgoingRequest, OwnRequest, Reply, RequestSpan, SentMessage, TransportContext,
+    params_with, span_outcome,
 };
 use crate::settings::EraChoice;
 use crate::transport::Transport;
@@ -316,7 +316,11 @@ impl Handshake<'_> {
             .member("capabilities", self.context.declared.capabilities())
             .member(
                 "clientInfo",
-                self.context.declared.client_info().unwrap_or(self.own_info),
+                self.context
+                    .declared
+                    .client_info
+                    .as_ref()
+                    .unwrap_or(self.own_info),
             )
             .finish();
         let dialect = Dialect::new(revision, self.own_info.clone());

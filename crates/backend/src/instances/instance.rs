@@ -20,8 +20,9 @@ use tokio_util::task::TaskTracker;
 
 use super::load::Load;
 use super::places::Place;
-use crate::connection::measured::Measured;
-use crate::connection::supervisor::{ConnectSettings, Phase, State, Target};
+use crate::connection::attempt::Measured;
+use crate::connection::supervised::{Phase, State};
+use crate::connection::supervisor::{ConnectSettings, Target};
 use crate::health::{Health, Item};
 use crate::process_log::ProcessLog;
 use crate::repeats;

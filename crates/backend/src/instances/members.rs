@@ -167,7 +167,7 @@ impl Members {
                 let this = Arc::downgrade(&group);
                 if !at.iter().any(|known| known.ptr_eq(&this)) {
                     let (until, pause) = (
-                        group.shutdown_token(),
+                        group.common.shutdown.clone(),
                         self.settings.timeouts.reconnect.longest,
                     );
                     let listen = listen_at(Weak::clone(&this), listen.clone(), pause);

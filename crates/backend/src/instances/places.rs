@@ -12,8 +12,7 @@ use reqwest::Url;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::names::LookUp;
-use crate::settings::{BackendSettings, Endpoints, origin_of};
+use crate::settings::{BackendSettings, Endpoints, LookUp, origin_of};
 
 /// The maximum number of addresses per host. A constant: a name with more addresses does not name
 /// replicas.

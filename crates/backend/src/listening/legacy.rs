@@ -1,20 +1,31 @@
 //! Listening at a legacy server. Over HTTP this uses the stream of a GET, which is kept only while
 //! needed, and `resources/subscribe` for each resource.
+//!
+//! Each resource has one running request at a time, so that the last one sent counts. A slow
+//! request does not delay those for other resources.
+//!
+//! On a session's own connection the requests of its client are forwarded. On a shared connection,
+//! the server sees only the first subscription to a resource and the last unsubscription. The
+//! resulting subscriptions are recorded, so that another connection can repeat them.
 
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fanlight_canonical::{Caller, Principal};
-use fanlight_protocol::Method;
-use futures_util::future::OptionFuture;
+use fanlight_canonical::{Call, Caller, Principal};
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::subscription::{Change, Lists};
+use fanlight_protocol::{Json, Method, Response, Revision, RpcError, code};
+use futures_util::StreamExt as _;
+use futures_util::future::{BoxFuture, OptionFuture};
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::capabilities::Notifies;
-use super::resources::{self, Completed, ResourceRequests};
 use crate::connection::{Connection, Loss};
 use crate::settings::stream_opening;
-use crate::subscriptions::{Origin, SubscriptionRegistry, Verdict};
+use crate::subscriptions::{Origin, ProcessNumber, ResourceRequest, SubscriptionRegistry, Verdict};
 use crate::transport::http::{StreamState, StreamUnavailable};
 
 /// The base connection of a legacy server.
@@ -155,9 +166,8 @@ pub(super) async fn keep_for_clients(
     let stream = keep_stream(connection, registry.watch(), is_needed, settled);
     // Boxed, since each suspended call has one, and over HTTP it is nothing.
     let subscribing = connection.subscribes_for_clients();
-    let subscribed = OptionFuture::from(
-        subscribing.then(|| Box::pin(resources::keep(registry, connection, principal))),
-    );
+    let subscribed =
+        OptionFuture::from(subscribing.then(|| Box::pin(keep(registry, connection, principal))));
     tokio::join!(stream, subscribed);
 }
 
@@ -204,4 +214,225 @@ pub(super) async fn keep_own(
         }
     };
     tokio::join!(resubscribe, stream);
+}
+
+/// The notifications that a server declares.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Notifies {
+    pub(crate) lists: Lists,
+    /// Whether it accepts `resources/subscribe`.
+    pub(crate) resources: bool,
+    pub(crate) tasks: bool,
+}
+
+impl Notifies {
+    pub(crate) fn declared_by(description: &ServerDescription) -> Self {
+        let Some(capabilities) = description.capabilities() else {
+            return Self::default();
+        };
+        let declares = |feature: &str, option: &str| {
+            let feature = capabilities.get(feature);
+            feature.is_some_and(|feature| feature.flag(option))
+        };
+        Self {
+            lists: Change::ALL
+                .into_iter()
+                .filter(|change| declares(change.capability(), "listChanged"))
+                .collect(),
+            resources: declares("resources", "subscribe"),
+            tasks: capabilities.get("tasks").is_some_and(|it| it.is_object()),
+        }
+    }
+}
+
+/// The number of concurrent subscription requests. A constant: it spares a newly connected server,
+/// and the order of the rest does not matter.
+const CONCURRENT: usize = 8;
+
+/// Requests to subscribe and unsubscribe, which run while [`Self::complete_one`] is polled.
+pub(super) struct ResourceRequests<'a> {
+    connection: &'a Connection,
+    waiting: VecDeque<ResourceRequest>,
+    /// The resources of waiting and running requests.
+    pub(super) busy: HashSet<Arc<str>>,
+    /// The resources whose subscription the server has accepted.
+    pub(super) held: HashSet<Arc<str>>,
+    running: FuturesUnordered<BoxFuture<'a, Completed>>,
+}
+
+/// A request that the server has answered, or that failed without an answer.
+pub(super) struct Completed {
+    pub(super) method: Method,
+    pub(super) uri: Arc<str>,
+    pub(super) answer: Option<Response>,
+}
+
+impl Completed {
+    pub(super) fn is_accepted(&self) -> bool {
+        let answer = self.answer.as_ref();
+        answer.is_some_and(|answer| !answer.is_error())
+    }
+}
+
+impl<'a> ResourceRequests<'a> {
+    pub(super) fn new(connection: &'a Connection) -> Self {
+        Self {
+            connection,
+            waiting: VecDeque::new(),
+            busy: HashSet::new(),
+            held: HashSet::new(),
+            running: FuturesUnordered::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, request: ResourceRequest) {
+        self.busy.insert(Arc::clone(&request.1));
+        self.waiting.push_back(request);
+    }
+
+    /// Waits until one more request is complete; `None` if there is none. Cancel safe.
+    pub(super) async fn complete_one(&mut self) -> Option<Completed> {
+        while self.running.len() < CONCURRENT
+            && let Some((method, uri, params)) = self.waiting.pop_front()
+        {
+            let connection = self.connection;
+            self.running.push(Box::pin(async move {
+                let params =
+                    params.unwrap_or_else(|| ObjectBuilder::new().string("uri", &uri).finish());
+                let answer = connection.ask(&method, Some(&params)).await;
+                Completed {
+                    method,
+                    uri,
+                    answer,
+                }
+            }));
+        }
+        let completed = self.running.next().await?;
+        let uri = self.busy.take(&completed.uri)?;
+        match completed.method {
+            Method::Subscribe if completed.is_accepted() => drop(self.held.insert(uri)),
+            Method::Subscribe => {}
+            _ => drop(self.held.remove(&uri)),
+        }
+        Some(completed)
+    }
+}
+
+/// Keeps up the subscriptions of `principal`'s listeners on a process that runs calls of clients
+/// without a session; returns only if there can be none.
+///
+/// Such clients listen on the base connection. Over stdio that is another process, which does not
+/// notice what a call changes in its own process. So each process of a principal subscribes to all
+/// resources that the principal's clients listen to.
+async fn keep(registry: &SubscriptionRegistry, connection: &Connection, principal: &Principal) {
+    if !connection.subscribes_for_clients() {
+        return;
+    }
+    let (mut changed, mut subscribed) = (registry.watch(), HashSet::new());
+    let mut requests = ResourceRequests::new(connection);
+    let announcing = Announcing {
+        registry,
+        process: connection.process(),
+        principal,
+    };
+    loop {
+        changed.mark_unchanged();
+        let (generation, wanted) = registry.resources_of(principal);
+        // Set before the request, since the server may announce an update right after its answer.
+        announcing.set(&wanted);
+        for uri in subscribed.difference(&wanted) {
+            requests.add((Method::Unsubscribe, Arc::clone(uri), None));
+        }
+        for uri in wanted.difference(&subscribed) {
+            requests.add((Method::Subscribe, Arc::clone(uri), None));
+        }
+        // A refusal is no failure: the base connection has determined the accepted interests.
+        while requests.complete_one().await.is_some() {}
+        subscribed = wanted;
+        connection.resources_are_subscribed(generation);
+        if changed.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The subscriptions of one process, until this is dropped. They are needed to merge the updates of
+/// all processes.
+struct Announcing<'a> {
+    registry: &'a SubscriptionRegistry,
+    process: ProcessNumber,
+    principal: &'a Principal,
+}
+
+impl Announcing<'_> {
+    fn set(&self, uris: &HashSet<Arc<str>>) {
+        let updates = &self.registry.joint_updates;
+        updates.set_subscribed(self.process, self.principal, uris.clone());
+    }
+}
+
+impl Drop for Announcing<'_> {
+    fn drop(&mut self) {
+        self.set(&HashSet::new());
+    }
+}
+
+/// The session, the resource, and whether the call subscribes; `None` for other calls.
+fn subject(call: &Call) -> Option<(&Caller, Arc<str>, bool)> {
+    let subscribes = match call.method {
+        Method::Subscribe => true,
+        Method::Unsubscribe => false,
+        _ => return None,
+    };
+    let uri = call.params.as_ref()?.get("uri")?;
+    call.context.session()?;
+    Some((&call.context.caller, Arc::from(uri.as_str()?), subscribes))
+}
+
+/// The answer on a connection that clients share; `None` for other calls.
+pub(crate) async fn local_answer(
+    registry: &SubscriptionRegistry,
+    call: &Call,
+    revision: Revision,
+) -> Option<Response> {
+    let (session, uri, subscribes) = subject(call)?;
+    if !subscribes {
+        registry.unsubscribe(session, &uri);
+        return Some(Response::from_result(&Json::empty_object()));
+    }
+    // A server without this request never sees its parameters.
+    let has_request = revision.has_request(&call.method);
+    let params = call.params.as_ref().filter(|_| has_request);
+    let refused = |code, message: &str| Response::from_error(&RpcError::new(code, message));
+    Some(match registry.subscribe(session, &uri, params).await {
+        Some(Verdict::Accepted) => Response::from_result(&Json::empty_object()),
+        Some(Verdict::Refused(Some(answer))) => answer,
+        Some(_) => refused(
+            code::INVALID_PARAMS,
+            "the server does not send updates of this resource",
+        ),
+        None => refused(
+            code::INTERNAL,
+            "the clients' subscriptions to resources of this server are at the limit",
+        ),
+    })
+}
+
+/// The refusal of a subscription beyond the limit, on a session's own connection. If several calls
+/// are checked at once, some beyond the limit reach the server; the record stays limited
+/// nevertheless.
+pub(crate) fn refusal(registry: &SubscriptionRegistry, call: &Call) -> Option<Response> {
+    let (session, uri, subscribes) = subject(call)?;
+    let refused = subscribes && !registry.may_subscribe(session, &uri);
+    let message = "this session has subscribed to as many resources of this server as are allowed: unsubscribe from one";
+    refused.then(|| Response::from_error(&RpcError::new(code::INVALID_PARAMS, message)))
+}
+
+/// Records the effect of an answered call on a session's own connection.
+pub(crate) fn record(registry: &SubscriptionRegistry, call: &Call, answer: &Response) {
+    match subject(call).filter(|_| !answer.is_error()) {
+        Some((session, uri, true)) => registry.recorded().add(session, &uri),
+        Some((session, uri, false)) => registry.recorded().remove(session, &uri),
+        None => {}
+    }
 }

@@ -1,22 +1,29 @@
 //! One subscription at a modern server for all listeners together.
 //!
-//! When the demand grows, a new subscription is acknowledged before the old one ends. A subscription
-//! that is not acknowledged delays no other. So nothing is
-//! lost between them, though a notification may arrive on both. When the demand shrinks, the same
-//! happens after a delay. Without demand the subscription ends at once.
+//! When the demand grows, a new subscription is acknowledged before the old one ends. A
+//! subscription that is not acknowledged delays no other. So nothing is lost between them, though a
+//! notification may arrive on both. When the demand shrinks, the same happens after a delay.
+//! Without demand the subscription ends at once.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use fanlight_canonical::{Backoff, Interest};
-use fanlight_protocol::Json;
+use fanlight_canonical::{
+    BackendError, Backoff, Call, CallContext, Interest, MessageReceiver, ServerMessage,
+    ServerMessages,
+};
+use fanlight_protocol::meta::TASKS_EXTENSION;
+use fanlight_protocol::{Json, Method, Notification, code};
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until};
 
-use super::subscription::{BackendSubscription, End, SubscriptionEvent};
 use crate::connection::Connection;
 use crate::log::excerpt;
+use crate::request::Reply;
 use crate::subscriptions::{Filter, Origin, SubscriptionRegistry};
 
 /// The delay before a smaller subscription replaces a larger one. A constant: meanwhile only
@@ -92,7 +99,7 @@ impl<'a> SharedSubscription<'a> {
             subscriptions: Vec::new(),
             excess_since: None,
             retry_at: None,
-            backoff: Backoff::new(connection.retry_delays()),
+            backoff: Backoff::new(connection.context.timeouts.reconnect),
             failing_since: None,
             refused: None,
             given_up: None,
@@ -322,4 +329,126 @@ impl<'a> SharedSubscription<'a> {
     fn back_off(&mut self) {
         self.retry_at = Some(Instant::now() + self.backoff.next_delay());
     }
+}
+
+/// The number of messages that may wait for the hand-over from the transport, which is immediate.
+/// Another limit applies to messages that wait for a client.
+const QUEUE: usize = 256;
+
+type Exchange = BoxFuture<'static, Result<Reply, BackendError>>;
+
+/// A subscription at a modern server. Dropping it ends the subscription there.
+struct BackendSubscription {
+    asked: Filter,
+    exchange: Option<Exchange>,
+    messages: MessageReceiver,
+    end: End,
+}
+
+enum SubscriptionEvent {
+    /// The server has agreed to this filter.
+    Acknowledged(Json),
+    /// A notification, without the id of the subscription.
+    Notification(Notification),
+    Ended(End),
+}
+
+/// How a subscription ended.
+#[derive(Clone, Debug)]
+pub(super) enum End {
+    /// The server has no subscriptions.
+    Unsupported,
+    /// The server refuses this filter.
+    Refused { message: String },
+    /// The server has ended it by a response.
+    Answered,
+    /// The stream or the connection broke, or the server failed.
+    Broken,
+}
+
+impl BackendSubscription {
+    /// Creates a subscription; the first poll sends its request.
+    fn begin(connection: &Arc<Connection>, asked: Filter) -> Self {
+        let (sender, messages) = ServerMessages::channel(QUEUE);
+        let mut context = (*CallContext::internal()).clone();
+        if !asked.tasks.is_empty() {
+            context.capabilities = tasks_capability();
+        }
+        let call = Call {
+            method: Method::Listen,
+            params: Some(asked.to_params()),
+            context: Arc::new(context),
+            messages: sender,
+        };
+        let connection = Arc::clone(connection);
+        let exchange: Exchange = Box::pin(async move { connection.subscribe(call).await });
+        Self {
+            asked,
+            exchange: Some(exchange),
+            messages,
+            end: End::Broken,
+        }
+    }
+
+    /// The next event. Cancel safe; must not be called after the end.
+    async fn next(&mut self) -> SubscriptionEvent {
+        loop {
+            tokio::select! {
+                biased;
+                message = self.messages.recv() => match message {
+                    Some(ServerMessage::Notification(notification)) => return self.sort(notification),
+                    Some(_) => {}
+                    None => return SubscriptionEvent::Ended(self.end.clone()),
+                },
+                outcome = poll_exchange(&mut self.exchange) => {
+                    self.exchange = None;
+                    self.end = End::from_outcome(outcome);
+                }
+            }
+        }
+    }
+
+    fn sort(&self, notification: Notification) -> SubscriptionEvent {
+        if notification.method == Method::Acknowledged {
+            let agreed = notification.param("notifications");
+            return SubscriptionEvent::Acknowledged(agreed.unwrap_or_else(Json::empty_object));
+        }
+        SubscriptionEvent::Notification(notification.without_subscription_id())
+    }
+}
+
+impl End {
+    fn from_outcome(outcome: Result<Reply, BackendError>) -> Self {
+        match outcome {
+            Ok(Reply::Answer { response, .. }) => match response.error_code() {
+                Some(code::METHOD_NOT_FOUND) => Self::Unsupported,
+                Some(code::INVALID_PARAMS | code::MISSING_CLIENT_CAPABILITY) => {
+                    let message = response.error().and_then(|error| error.text_at("message"));
+                    Self::Refused {
+                        message: message.unwrap_or_default(),
+                    }
+                }
+                _ => Self::Answered,
+            },
+            Ok(Reply::Rejected {
+                status: 400 | 404 | 405 | 501,
+                ..
+            }) => Self::Unsupported,
+            Ok(Reply::Rejected { .. } | Reply::Redirected) | Err(_) => Self::Broken,
+        }
+    }
+}
+
+/// Waits for the end of an exchange; never resolves if it has already ended.
+async fn poll_exchange(exchange: &mut Option<Exchange>) -> Result<Reply, BackendError> {
+    poll_fn(|context| match exchange {
+        Some(exchange) => exchange.as_mut().poll(context),
+        None => Poll::Pending,
+    })
+    .await
+}
+
+/// The capabilities with which a server may send task notifications.
+fn tasks_capability() -> Json {
+    Json::empty_object().with_nested("extensions", TASKS_EXTENSION, &Json::empty_object())
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::legacy;
 use super::modern::SharedSubscription;
 use crate::connection::Connection;
-use crate::connection::supervisor::{Phase, State};
+use crate::connection::supervised::{Phase, State};
 use crate::request::TransportContext;
 use crate::request::deadline::{PausableDeadline, Pause};
 use crate::request::server_request::{

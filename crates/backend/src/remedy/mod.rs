@@ -4,7 +4,6 @@
 //! The first matching rule gives the remedy. A text names configuration keys, but never arguments
 //! or environment values, which may be secret.
 
-mod challenge;
 mod output;
 mod program;
 mod url;

@@ -16,7 +16,8 @@ pub(crate) struct Declared {
     /// Declared instead of `capabilities`, which decide about the server's requests.
     declared: Option<Json>,
     capabilities: Json,
-    client_info: Option<Json>,
+    /// The client's `Implementation` object; without one, Fanlight's own is used.
+    pub(crate) client_info: Option<Json>,
     /// Whether the server has sent a request for the client.
     asked: AtomicBool,
 }
@@ -91,11 +92,6 @@ impl Declared {
         self.declared.as_ref().unwrap_or(&self.capabilities)
     }
 
-    /// The client's `Implementation` object; without one, Fanlight's own is used.
-    pub(crate) fn client_info(&self) -> Option<&Json> {
-        self.client_info.as_ref()
-    }
-
     /// Whether the server may send requests.
     pub(crate) fn can_be_asked(&self) -> bool {
         capability::can_be_asked(&self.capabilities)
@@ -147,12 +143,13 @@ mod tests {
             r#"{ "roots" : {"x":1.0} }"#
         );
         assert_eq!(
-            declared.client_info().map(Json::as_text),
+            declared.client_info.as_ref().map(Json::as_text),
             Some(r#"{"name":"\u0041"}"#)
         );
         assert!(
             Declared::from_client(&context, false)
-                .client_info()
+                .client_info
+                .as_ref()
                 .is_none()
         );
         let large = format!(

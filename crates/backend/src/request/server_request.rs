@@ -19,11 +19,10 @@ use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::{no_server_requests, pong_text, refusal_text, server_request_answered};
 use crate::log::excerpt;
 use crate::request::deadline::{Continuing, PausableDeadline, Pause, PauseLimits};
 use crate::request::declared::Declared;
-use crate::request::trace::server_request_answered;
-use crate::request::{no_server_requests, pong_text, refusal_text};
 use fanlight_canonical::ServerRequest;
 
 /// The maximum number of the client's notifications about one request that wait for the server. A
@@ -119,7 +118,7 @@ pub(crate) struct PendingServerRequest {
     /// The client's notifications about the request.
     notices: Option<mpsc::Receiver<Box<Notification>>>,
     limit: Duration,
-    deadline: Instant,
+    pub(crate) deadline: Instant,
     pause: Pause,
     /// `None` once it is finished.
     span: Option<Box<(ServerSpan, Method)>>,
@@ -180,11 +179,6 @@ impl PendingServerRequest {
                 deadline,
             },
         ))
-    }
-
-    /// The time limit for the client's answer.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.deadline
     }
 }
 

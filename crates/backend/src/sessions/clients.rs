@@ -233,7 +233,7 @@ impl ClientConnections {
 
     pub(super) fn insert(&mut self, owner: Owner, connection: Arc<SupervisedConnection>) {
         self.owned
-            .insert(owner, connection.peer().clone(), connection);
+            .insert(owner, connection.peer.clone(), connection);
     }
 
     /// Ends the connection of an owner.
@@ -269,7 +269,7 @@ impl ClientConnections {
         if connection.has_asked() || (is_surplus && !connection.has_task()) {
             self.end(owner);
         } else if is_surplus {
-            let peer = connection.peer().clone();
+            let peer = connection.peer.clone();
             let ended = self.longest_idle(&peer).unwrap_or_else(|| owner.clone());
             self.end(&ended);
         } else if !connection.has_task()

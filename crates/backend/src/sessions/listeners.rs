@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::SessionPool;
-use crate::connection::supervisor::State;
+use crate::connection::supervised::State;
 use crate::listening::{Notifies, SharedSubscription, connected, stopped};
 use crate::subscriptions::SubscriptionRegistry;
 

@@ -18,7 +18,6 @@
 mod clients;
 pub(crate) mod dispatcher;
 mod finding;
-mod legacy_era;
 mod listeners;
 mod sharing;
 mod turns;
@@ -35,9 +34,9 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::connection::attempt::Attempt;
-use crate::connection::supervised::{InUse, SupervisedConnection};
+use crate::connection::supervised::{InUse, Phase, State, SupervisedConnection};
 use crate::connection::supervisor::{
-    ConnectSettings, ConnectionsMade, ForClient, Phase, State, Supervisor, Target,
+    ConnectSettings, ConnectionsMade, ForClient, Supervisor, Target,
 };
 use crate::connection::{Connection, Loss};
 use crate::handshake::Known;
@@ -55,8 +54,7 @@ pub(crate) use dispatcher::is_no_answer;
 use fanlight_canonical::{
     BackendError, Call, CallContext, Caller, Peer, Principal, SameClient, SessionAt, SessionKey,
 };
-use finding::Finding;
-use legacy_era::{LegacyEra, Refusal};
+use finding::{Finding, LegacyEra, Refusal};
 use sharing::Verdict;
 use turns::{Place, Turns, WakeOnDrop};
 
@@ -195,7 +193,7 @@ impl SessionPool {
     }
 
     /// Counts a request for which there was no connection.
-    pub(crate) fn count_unsent(&self, call: &Call, error: &BackendError) {
+    fn count_unsent(&self, call: &Call, error: &BackendError) {
         let subject = Subject::new(&call.method, call.params.as_ref());
         self.settings.context.telemetry.not_sent(
             &call.method,
@@ -266,7 +264,7 @@ impl SessionPool {
     }
 
     /// The connection for a client's request, if it is ready.
-    pub(crate) fn lease_at_once(self: &Arc<Self>, client: &CallContext) -> Option<Lease> {
+    fn lease_at_once(self: &Arc<Self>, client: &CallContext) -> Option<Lease> {
         match self.own_connection(client) {
             Some(supervised) => {
                 let connection = supervised.connection()?;
@@ -323,7 +321,7 @@ impl SessionPool {
     }
 
     /// Whether a call must not run on a connection that other principals use as well.
-    pub(crate) fn is_apart(&self, call: &Call, lease: &Lease) -> bool {
+    fn is_apart(&self, call: &Call, lease: &Lease) -> bool {
         self.serves() == Serves::Lists
             && lease.base.is_none()
             && !lease.connection.revision().has_sessions
@@ -395,7 +393,7 @@ impl SessionPool {
     }
 
     /// The connection for a client's request, made within `patience` if necessary.
-    pub(crate) async fn lease_within(
+    async fn lease_within(
         self: &Arc<Self>,
         patience: Duration,
         client: &CallContext,
@@ -595,7 +593,7 @@ impl SessionPool {
         let error = match outcome {
             Ok(lease) => {
                 // Another process opened the session, so this proves nothing about the server now.
-                if !lease.connection.is_continued() {
+                if !lease.connection.is_continued {
                     let description = lease.connection.description();
                     self.legacy_era
                         .record(&base, LegacyEra::Served(description));

@@ -14,7 +14,7 @@ use fanlight_protocol::{Json, Method};
 
 use super::SessionPool;
 use crate::connection::Connection;
-use crate::connection::supervisor::Phase;
+use crate::connection::supervised::Phase;
 use crate::log::excerpt;
 use crate::request::declared::Declared;
 use crate::settings::{SessionPolicy, list_bytes, list_pages};

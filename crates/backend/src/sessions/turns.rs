@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::SessionPool;
 use super::clients::{Owner, Running, SpareKey};
-use crate::connection::measured::Measured;
+use crate::connection::attempt::Measured;
 use crate::connection::supervised::InUse;
 
 /// The duration that counts for a process that its request did not free: the process ended, or its

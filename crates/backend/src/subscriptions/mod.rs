@@ -6,7 +6,6 @@
 
 mod agreement;
 mod deliver;
-mod filter;
 mod joint_updates;
 mod state;
 mod task_progress;
@@ -31,8 +30,7 @@ use joint_updates::{Admission, JointUpdates};
 use state::{Entry, ListenerId, Session, State};
 use task_progress::ProgressTarget;
 
-pub(crate) use agreement::ResourceRequest;
-pub(crate) use filter::Filter;
+pub(crate) use agreement::{Filter, ResourceRequest};
 pub(crate) use joint_updates::ProcessNumber;
 pub(crate) use state::Verdict;
 pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};

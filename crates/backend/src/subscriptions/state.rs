@@ -72,13 +72,13 @@ impl Waiting {
 #[derive(Default)]
 pub(super) struct More {
     /// The server's messages until the client listens.
-    pub(super) unheard: Waiting,
+    pub(crate) unheard: Waiting,
     /// The client's notifications until the session has a connection.
-    pub(super) early: Waiting,
+    pub(crate) early: Waiting,
     /// Reports to the task of the session's own connection whether the session has listeners.
-    pub(super) presence: Option<watch::Sender<bool>>,
+    presence: Option<watch::Sender<bool>>,
     /// The running tasks that are named for it while it listens.
-    pub(super) tasks: HashSet<Arc<str>>,
+    tasks: HashSet<Arc<str>>,
 }
 
 impl Listener {
@@ -88,7 +88,7 @@ impl Listener {
 }
 
 impl Session {
-    pub(super) fn from_caller(caller: &Caller) -> Self {
+    fn from_caller(caller: &Caller) -> Self {
         let (caller, listeners) = (caller.clone(), SmallVec::new());
         Self {
             caller,
@@ -102,13 +102,13 @@ impl Session {
         self.more.get_or_insert_default()
     }
 
-    pub(super) fn update_presence(&self) {
+    fn update_presence(&self) {
         if let Some(presence) = self.more.as_ref().and_then(|more| more.presence.as_ref()) {
             presence.send_replace(!self.listeners.is_empty());
         }
     }
 
-    pub(super) fn is_used(&self) -> bool {
+    fn is_used(&self) -> bool {
         let more = self.more.as_ref();
         !self.listeners.is_empty()
             || self.has_own_stream

@@ -12,9 +12,7 @@ use fanlight_telemetry::Parent;
 use super::translate::{
     Inlined, Status, complete, created_to_extension, task_to_extension, without_type,
 };
-use super::{
-    CallProgress, ServerMessages, TaskId, TaskTranslation, as_task, no_such_method, task_params,
-};
+use super::{CallProgress, TaskId, TaskTranslation, as_task, no_such_method, task_params};
 
 impl TaskTranslation {
     /// Handles a tool call that may become a task; it does if the tool requires one.
@@ -76,12 +74,11 @@ impl TaskTranslation {
                 Some(task_to_extension(status, &Inlined::Nothing))
             }
             _ => {
-                let call = Call {
-                    method: Method::GetTask,
-                    params: Some(task_params(&status.get("taskId")?)),
-                    context: Arc::clone(client),
-                    messages: ServerMessages::discard(),
-                };
+                let call = Call::new(
+                    Method::GetTask,
+                    Some(task_params(&status.get("taskId")?)),
+                    Arc::clone(client),
+                );
                 let task = TaskId::read(&call).ok()?;
                 Some(without_type(
                     &self.serve_extension(&call, &task).await.ok()?.result()?,

@@ -26,8 +26,6 @@ pub(crate) mod owners;
 mod pace;
 mod plain_client;
 mod requested_client;
-mod requested_wait;
-mod table;
 mod translate;
 
 use std::collections::HashSet;
@@ -50,9 +48,8 @@ use crate::request::deadline::{CallProgress, PauseLimits};
 use crate::sessions::dispatcher::Dispatcher;
 use collector::InputCollector;
 use notifications::TaskNotifications;
-use owners::{AtEndpoint, TaskOwners};
+use owners::{AtEndpoint, Table, TaskKey, TaskOwners};
 use pace::milliseconds;
-use table::{Table, TaskKey};
 use translate::with_related_task;
 
 /// Counts a request that waits for a task, until dropped.
@@ -116,7 +113,7 @@ impl TaskTranslation {
                 .calls
                 .pool
                 .current(&call.context)
-                .is_none_or(|connection| connection.tasks().is_some())
+                .is_none_or(|connection| connection.tasks.is_some())
     }
 
     /// Answers a call that concerns tasks, within the time limit of a call.
@@ -134,7 +131,7 @@ impl TaskTranslation {
         progress: &CallProgress,
     ) -> Result<Response, BackendError> {
         use TaskDialect::{Extension, Requested};
-        let Some(server) = self.calls.server(call).await?.tasks() else {
+        let Some(server) = self.calls.server(call).await?.tasks else {
             return self.calls.exchange(call, progress).await;
         };
         let is_other = server == Requested && call.context.tasks != Some(Requested);

@@ -1,7 +1,6 @@
 //! The transports, which send a request and receive its reply.
 
 pub(crate) mod channel;
-pub(crate) mod files;
 pub(crate) mod http;
 pub(crate) mod recorded;
 pub(crate) mod stdio;

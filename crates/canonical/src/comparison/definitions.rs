@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Revision};
 
-use super::path::Path;
 use super::schema::{INPUT, OUTPUT, compare_schemas};
-use super::{Change, Comparison, Difference, Tolerance, change_of, elements, members};
+use super::{Change, Comparison, Difference, Path, Tolerance, change_of, elements, members};
 
 const EXTENSIONS: &str = "/capabilities/extensions";
 /// The capabilities for tasks of both eras, which a gateway translates.

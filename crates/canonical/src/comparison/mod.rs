@@ -1,29 +1,134 @@
 //! Compares the definitions and answers of two versions of a server (mirrors, pins, `fanlight
 //! replay`, `fanlight diff`), and the requests of a client with recorded ones (`fanlight mock`).
 //!
-//! Every difference has a JSON Pointer and one of twenty kinds ([`Change`]); the kind decides how
-//! severe it is. Members are matched by name in any order. The texts may be long and hostile, so
-//! the time is proportional to their length, and the number of reported differences is bounded.
+//! Every difference has a JSON Pointer (RFC 6901) and one of twenty kinds ([`Change`]); the kind
+//! decides how severe it is. Members are matched by name in any order. The texts may be long and
+//! hostile, so the time is proportional to their length, and the number of reported differences is
+//! bounded.
 
-mod answers;
 mod definitions;
-mod forms;
-mod path;
 mod schema;
-#[cfg(test)]
-mod tests;
-mod values;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use fanlight_protocol::Json;
+use fanlight_protocol::json::{Member, pointer_step, rewrite_object};
+use fanlight_protocol::meta::SERVER_INFO;
+use fanlight_protocol::{Json, Response};
 
-pub use answers::compare_answers;
 pub use definitions::{compare_definitions, compare_openings, without_meta};
-pub use forms::find_ids;
-use path::{Path, is_at};
-pub use values::compare_exactly;
+pub use values::{compare_exactly, find_ids};
+
+/// The current place of a comparison.
+struct Path {
+    pointer: String,
+    /// The pointer with `*` for the numbers of items.
+    place: String,
+}
+
+impl Path {
+    fn from_pointer(pointer: &str) -> Self {
+        let (pointer, place) = (pointer.to_owned(), pointer.to_owned());
+        Self { pointer, place }
+    }
+
+    fn push_member(&mut self, name: &str) {
+        let step = pointer_step(name);
+        self.pointer += &step;
+        self.place += &step;
+    }
+
+    fn push_item(&mut self, index: usize) {
+        self.pointer += &format!("/{index}");
+        self.place += "/*";
+    }
+
+    fn lengths(&self) -> (usize, usize) {
+        (self.pointer.len(), self.place.len())
+    }
+
+    fn truncate(&mut self, (pointer, place): (usize, usize)) {
+        self.pointer.truncate(pointer);
+        self.place.truncate(place);
+    }
+}
+
+/// Whether `pointer` is at `place`, in which `*` stands for the number of an item, or below it.
+fn is_at(place: &str, pointer: &str) -> bool {
+    let mut steps = pointer.split('/');
+    place.split('/').all(|wanted| {
+        steps.next().is_some_and(|step| {
+            let is_number = !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit());
+            step == wanted || (wanted == "*" && is_number)
+        })
+    })
+}
+
+/// Members that are valid at their own server only, or that differ between versions by intent.
+const OWN: [&str; 3] = [
+    "/result/nextCursor",
+    "/result/requestState",
+    "/result/_meta/io.modelcontextprotocol~1serverInfo",
+];
+/// Members that only one era's results have.
+const OF_ERA: [&str; 3] = ["/result/resultType", "/result/ttlMs", "/result/cacheScope"];
+
+/// Compares two answers to the same request.
+pub fn compare_answers(was: &Response, is: &Response, tolerance: &Tolerance) -> Vec<Difference> {
+    let (before, after) = (was.body(), is.body());
+    let mut tolerance = tolerance.clone();
+    tolerance.exempt(OWN.map(str::to_owned));
+    let has_type = |body: &Json| body.get("resultType").is_some();
+    if has_type(&before) != has_type(&after) {
+        tolerance.exempt(OF_ERA.map(str::to_owned));
+    }
+    let start = if is.is_error() { "/error" } else { "/result" };
+    let mut comparison = Comparison::new(&tolerance, start);
+    match (was.is_error(), is.is_error()) {
+        (true, true) => comparison.errors(&before, &after),
+        (false, false) => comparison.results(&before, &after),
+        _ => comparison.add(Change::OutcomeChanged, Some(&before), Some(&after)),
+    }
+    comparison.found
+}
+
+impl Comparison<'_> {
+    fn errors(&mut self, was: &Json, is: &Json) {
+        let (before, after) = (was.get("code"), is.get("code"));
+        if before == after {
+            return self.values(was, is);
+        }
+        self.at_member("code", |at| {
+            at.add(Change::ErrorCodeChanged, before.as_ref(), after.as_ref());
+        });
+    }
+
+    fn results(&mut self, was: &Json, is: &Json) {
+        let is_failed = |body: &Json| body.flag("isError");
+        if is_failed(was) == is_failed(is) {
+            return self.values(&compared(was), &compared(is));
+        }
+        // The content of a failure has nothing in common with a result.
+        self.at_member("isError", |at| {
+            at.add(Change::IsErrorChanged, Some(was), Some(is));
+        });
+    }
+}
+
+/// The compared part of a result: without `isError`, which may be left out for false, and without
+/// `_meta` if that has nothing but the server's identity.
+fn compared(result: &Json) -> Json {
+    let is_empty = result.get("_meta").is_some_and(|meta| {
+        meta.is_object() && members(&meta).iter().all(|(name, _)| name == SERVER_INFO)
+    });
+    let is_left_out =
+        |member: &Member| member.is(result, "isError") || (is_empty && member.is(result, "_meta"));
+    rewrite_object(result, |member| !is_left_out(member), &[])
+}
+
+#[cfg(test)]
+mod tests;
+mod values;
 
 /// Members that only people and models read.
 const TEXTS: [&str; 4] = ["title", "description", "icons", "instructions"];

@@ -1,8 +1,8 @@
 //! The differences of two JSON Schemas: whether fewer or more values are valid.
 //!
 //! A schema is read as alternatives, each for one type: `type: [string, null]`, `nullable` and
-//! `anyOf` with both mean the same, and so do a `$ref` and its target. A change of unknown direction,
-//! such as another `pattern`, counts as the more severe of both.
+//! `anyOf` with both mean the same, and so do a `$ref` and its target. A change of unknown
+//! direction, such as another `pattern`, counts as the more severe of both.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

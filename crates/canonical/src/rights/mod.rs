@@ -6,16 +6,12 @@
 //! server.
 
 mod filter;
-mod pattern;
 mod spelling;
 mod uri_form;
-mod written;
 
-pub use filter::{ItemFilter, ItemRule};
-pub use pattern::{ItemKind, matches};
+pub use filter::{ItemFilter, ItemKind, ItemRule, WrittenPattern, matches};
 pub use spelling::{NameForm, ServerNames, Servers, hash, label, unique_label};
 pub use uri_form::{URI_FORMS, folded, is_plain, uri_forms};
-pub use written::WrittenPattern;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{CallContext, Detail, ServerMessage, ServerMessages, Unresolved};
+use fanlight_canonical::{Call, CallContext, Detail, ServerMessage, ServerMessages};
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
@@ -42,7 +42,7 @@ pub async fn call(gateway: &Gateway, args: &CallArgs) -> Result {
         ..(*call.context).clone()
     });
     let mut operation = gateway
-        .resolve(Unresolved { context, ..call }, Detail::Known)
+        .resolve(Call { context, ..call }, Detail::Known)
         .await;
     let (messages, mut received) = ServerMessages::channel(MESSAGES);
     let shown = async {

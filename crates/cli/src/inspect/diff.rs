@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fanlight_canonical::comparison::{
     Tolerance, compare_answers, compare_definitions, compare_exactly,
 };
-use fanlight_canonical::{BackendClient, Call, Endpoint, ServerMessages, Unresolved};
+use fanlight_canonical::{BackendClient, Call, Endpoint};
 use fanlight_gateway::catalogue::{Entry, ListView};
 use fanlight_gateway::{BackendId, Gateway};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
@@ -61,7 +61,7 @@ impl DirectCall {
         let params = params
             .transpose()
             .map_err(|error| Failure::usage(error.message))?;
-        let response = request(&*backend, Unresolved { params, ..call }).await?;
+        let response = request(&*backend, Call { params, ..call }).await?;
         Ok(Self {
             era: backend.status().era.unwrap_or(Era::Modern),
             tool: Json::string(&args.tool),
@@ -136,13 +136,7 @@ impl DirectCall {
     }
 }
 
-async fn request(backend: &dyn BackendClient, call: Unresolved) -> Result<Response> {
-    let call = Call {
-        method: call.method,
-        params: call.params,
-        context: call.context,
-        messages: ServerMessages::discard(),
-    };
+async fn request(backend: &dyn BackendClient, call: Call) -> Result<Response> {
     let answer = backend.request(call).await;
     answer.map_err(|error| failure!("server {:?} {error}", backend.name()))
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::{
-    BackendError, CallContext, Caller, Endpoint, FailureDetails, Holder, Principal, Unresolved,
+    BackendError, Call, CallContext, Caller, Endpoint, FailureDetails, Holder, Principal,
 };
 use fanlight_config::Timeouts;
 use fanlight_gateway::Gateway;
@@ -123,21 +123,21 @@ fn object(text: &str) -> Result<Json> {
 }
 
 /// The canonical `tools/call` of `tool`, with the name that its receiver uses.
-fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Unresolved {
+fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Call {
     let mut params = ObjectBuilder::new();
     params.member("name", tool).member("arguments", arguments);
     let caller = match endpoint {
         Endpoint::Everything => Caller::gateway(),
         endpoint => Caller::request_of(Holder::new(Principal::operator(), endpoint)),
     };
-    Unresolved {
-        method: Method::CallTool,
-        params: Some(params.finish()),
-        context: Arc::new(CallContext {
+    Call::new(
+        Method::CallTool,
+        Some(params.finish()),
+        Arc::new(CallContext {
             caller,
             ..(*CallContext::internal()).clone()
         }),
-    }
+    )
 }
 
 /// The names of the tools in a list.

@@ -77,12 +77,11 @@ impl<'a> Asker<'a> {
     pub(super) async fn list(&self, kind: ListKind) -> Result<Vec<(String, Json)>, String> {
         let (mut pages, mut params) = (Vec::new(), None);
         while pages.len() < LIST_PAGES {
-            let call = Call {
-                method: kind.method(),
-                params: params.take(),
-                context: CallContext::for_lists(&fanlight_canonical::Parent::default()),
-                messages: ServerMessages::discard(),
-            };
+            let call = Call::new(
+                kind.method(),
+                params.take(),
+                CallContext::for_lists(&fanlight_canonical::Parent::default()),
+            );
             let answer = self.client.request(call).await;
             let answer = answer.map_err(|error| error.to_string())?;
             let Some(page) = answer.result() else {

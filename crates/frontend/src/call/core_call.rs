@@ -31,14 +31,6 @@ type Item = ResponseItem<ServerMessage, Response>;
 
 type PendingAnswer = BoxFuture<'static, Response>;
 
-/// An admitted operation.
-#[derive(Debug)]
-pub(crate) struct Admitted {
-    pub(crate) operation: Operation,
-    /// The gates that it passes first, and that see its response.
-    pub(crate) gates: Gates,
-}
-
 /// The events that end a request before its answer.
 pub(crate) struct RequestEnds {
     /// Cancels the request; `None` if the request can only be dropped.
@@ -54,12 +46,14 @@ pub(crate) struct CoreCall {
     /// The response, while messages before it are still to be delivered. Rarely set.
     response: Option<Box<Response>>,
     messages: Option<MessageReceiver>,
-    cancellation: Option<Cancellation>,
+    /// Replaces the cancellation; with `None`, only dropping cancels the request.
+    pub(crate) cancellation: Option<Cancellation>,
     /// Ends the request with its credentials; `None` if its client is not authenticated.
     validity: Option<Box<RequestValidity>>,
     /// Keeps the session from expiring.
-    session: Option<SessionGuard>,
-    detached: Option<Arc<DetachedCalls>>,
+    pub(crate) session: Option<SessionGuard>,
+    /// Lets the request continue in `detached` if this is dropped before the answer.
+    pub(crate) detached: Option<Arc<DetachedCalls>>,
     /// The context of the request that started the work. Its span is the parent of the work's
     /// spans.
     context: Arc<CallContext>,
@@ -69,9 +63,15 @@ pub(crate) struct CoreCall {
 
 impl CoreCall {
     /// Creates the request, with `messages` server messages that may wait for the client; `None` if
-    /// the client can take none. It does not run before the first poll.
-    pub(crate) fn start(core: &Arc<Gateway>, admitted: Admitted, messages: Option<usize>) -> Self {
-        Self::start_after(None, core, admitted, messages, None)
+    /// the client can take none. It passes `gates` before it reaches the core, and they see its
+    /// response. It does not run before the first poll.
+    pub(crate) fn start(
+        core: &Arc<Gateway>,
+        operation: Operation,
+        gates: Gates,
+        messages: Option<usize>,
+    ) -> Self {
+        Self::start_after(None, core, operation, gates, messages, None)
     }
 
     /// Like [`start`](Self::start), but the request waits for `first` before it reaches the core.
@@ -80,7 +80,8 @@ impl CoreCall {
     pub(crate) fn start_after(
         first: Option<BoxFuture<'static, ()>>,
         core: &Arc<Gateway>,
-        admitted: Admitted,
+        mut operation: Operation,
+        gates: Gates,
         messages: Option<usize>,
         input_rounds: Option<input_rounds::RoundLimits>,
     ) -> Self {
@@ -91,10 +92,6 @@ impl CoreCall {
             }
             None => (ServerMessages::discard(), None),
         };
-        let Admitted {
-            mut operation,
-            gates,
-        } = admitted;
         let context = Arc::clone(operation.context());
         let (core, trace) = (Arc::clone(core), &context.trace);
         let around = (!gates.are_none()).then(|| (gates, sender.clone()));
@@ -134,11 +131,6 @@ impl CoreCall {
         &self.context
     }
 
-    /// Replaces the cancellation; with `None`, only dropping cancels the request.
-    pub(crate) fn set_cancellation(&mut self, cancellation: Option<Cancellation>) {
-        self.cancellation = cancellation;
-    }
-
     /// Replaces the events that end the request.
     pub(crate) fn set_ends(&mut self, ends: RequestEnds) {
         (self.cancellation, self.validity) = (ends.cancellation, ends.validity);
@@ -156,16 +148,6 @@ impl CoreCall {
     pub(crate) fn set_answered_span(&mut self, span: Parent) {
         span.continues(&self.context.trace);
         self.answered_span = Some(span);
-    }
-
-    /// Keeps the session from expiring until the request is done.
-    pub(crate) fn keep_session(&mut self, session: SessionGuard) {
-        self.session = Some(session);
-    }
-
-    /// Lets the request continue in `detached` if this is dropped before the answer.
-    pub(crate) fn outlive_in(&mut self, detached: &Arc<DetachedCalls>) {
-        self.detached = Some(Arc::clone(detached));
     }
 
     /// The next item; `None` after the response or a cancellation.

@@ -348,7 +348,7 @@ impl UrlElicitations {
 }
 
 /// The URL of an elicitation by URL.
-pub(super) fn url_of(request: &InputRequest) -> Option<Json> {
+fn url_of(request: &InputRequest) -> Option<Json> {
     request
         .params
         .as_ref()

@@ -37,7 +37,7 @@ pub(crate) struct LegacyCall {
     /// Client answers that wait for that decision.
     held: Vec<HeldAnswer>,
     /// The session's change for this call, which a refusal undoes.
-    noted: Option<Noted>,
+    pub(crate) noted: Option<Noted>,
     /// Messages to send before anything else of the call.
     outbox: VecDeque<Chunks>,
     /// The last item, once known.
@@ -62,30 +62,23 @@ struct HeldAnswer {
 }
 
 impl LegacyCall {
-    pub(crate) fn new(call: CoreCall, filter: NotificationFilter, session: Arc<Session>) -> Self {
+    pub(crate) fn new(
+        call: CoreCall,
+        filter: NotificationFilter,
+        session: Arc<Session>,
+        rights: Option<Rights>,
+    ) -> Self {
         Self {
             call,
             filter,
             session,
             open: Vec::new(),
-            rights: None,
+            rights,
             held: Vec::new(),
             noted: None,
             outbox: VecDeque::new(),
             end: None,
         }
-    }
-
-    /// Adds a decision to make before the server gets a client's answer.
-    pub(crate) fn deciding_again(mut self, rights: Option<Rights>) -> Self {
-        self.rights = rights;
-        self
-    }
-
-    /// Makes the session undo this change if the call is refused.
-    pub(crate) fn with_noted(mut self, noted: Option<Noted>) -> Self {
-        self.noted = noted;
-        self
     }
 
     fn open_server_request(&mut self, mut request: ServerRequest) {

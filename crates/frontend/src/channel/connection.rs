@@ -12,18 +12,16 @@ use fanlight_protocol::json::on_one_line;
 use fanlight_telemetry::recording::fresh_number;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{ChannelOptions, Outbound, RunningHook};
-use crate::call::{Answer, ResponseItem};
+use crate::call::{Answer, RenderedCall, ResponseItem};
 use crate::eras::fault;
 use crate::error::FrontendError;
-use crate::ingress::{
-    Ingress, Origin, Reason, Received, Refusal, RequestKind, StartedRequest, Transport,
-};
+use crate::ingress::{Ingress, Origin, Reason, Received, Refusal, RequestKind, Transport};
 use crate::session::RunningRequests;
 use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, SessionStreams};
@@ -87,11 +85,11 @@ impl ChannelConnection {
         text: Bytes,
     ) -> Result<(), Box<Refusal>> {
         match self.ingress.receive(self, origin, text).await {
-            Ok(Received::Request(request)) => self.run(*request),
+            Ok(Received::Request(call, kind)) => self.run(*call, kind),
             Ok(Received::Batch(_, requests)) => {
                 for request in requests {
                     match request {
-                        Ok(request) => self.run(*request),
+                        Ok(call) => self.run(*call, RequestKind::Call(None)),
                         Err(refusal) => self.refuse(*refusal).await,
                     }
                 }
@@ -169,20 +167,14 @@ impl ChannelConnection {
 
     /// Runs a request and sends its results. `initialize` opens a session at once, so that messages
     /// sent before the answer find it. An error answer closes it again.
-    fn run(self: &Arc<Self>, request: StartedRequest) {
-        let StartedRequest {
-            mut call,
-            kind,
-            permit,
-            ..
-        } = request;
+    fn run(self: &Arc<Self>, mut call: RenderedCall, kind: RequestKind) {
         let replaced = match kind {
             RequestKind::Initialize(session) => Some(self.replace_session(Some(session))),
-            RequestKind::Call | RequestKind::Subscription => None,
+            RequestKind::Call(_) | RequestKind::Subscription => None,
         };
         let connection = Arc::clone(self);
         let running = self.running_hook.as_ref().map(|hook| hook());
-        self.spawn(permit, async move {
+        self.spawn(async move {
             let _running = running;
             while let Some(item) = call.next().await {
                 match item {
@@ -207,18 +199,12 @@ impl ChannelConnection {
         });
     }
 
-    fn spawn(
-        &self,
-        permit: Option<OwnedSemaphorePermit>,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) {
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let cut = self.cut.clone();
         // Boxed, because spawning copies a future several times.
-        let mut work = Box::pin(work);
+        let work = Box::pin(work);
         self.tasks.spawn(async move {
-            tokio::select! { () = &mut work => {} () = cut.cancelled() => {} }
-            drop(work);
-            drop(permit);
+            tokio::select! { () = work => {} () = cut.cancelled() => {} }
         });
     }
 
@@ -280,10 +266,7 @@ impl Transport for Arc<ChannelConnection> {
         }
         let opened = session.begin_listening();
         if session.claim_notifications() {
-            self.spawn(
-                None,
-                Arc::clone(self).send_notifications(Arc::downgrade(session)),
-            );
+            self.spawn(Arc::clone(self).send_notifications(Arc::downgrade(session)));
         }
         let (opened, closing, limit) = (
             opened?,

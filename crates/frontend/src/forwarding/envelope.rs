@@ -12,8 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::ForwardedRequest;
-use super::client::WrittenClient;
+use super::{ForwardedRequest, WrittenClient};
 
 /// The purpose of the seal. A new format gets another purpose, which invalidates old envelopes.
 const PURPOSE: &[u8] = b"forwarded request 1";
@@ -244,7 +243,7 @@ const WORD: u64 = u64::BITS as u64;
 
 /// The used numbers of one sender.
 #[derive(Debug, Default)]
-pub(crate) struct Window {
+struct Window {
     /// The highest number so far.
     highest: u64,
     /// One bit for each of the last [`SPAN`] numbers, by the number modulo [`SPAN`]; empty before
@@ -254,7 +253,7 @@ pub(crate) struct Window {
 
 impl Window {
     /// Uses `number`; false if it has been used, or is too old to tell. Numbers begin at 1.
-    pub(crate) fn take(&mut self, number: u64) -> bool {
+    fn take(&mut self, number: u64) -> bool {
         self.used
             .resize(usize::try_from(SPAN / WORD).unwrap_or_default(), 0);
         if number > self.highest {

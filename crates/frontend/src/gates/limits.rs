@@ -23,7 +23,7 @@ const COUNTED_AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether rate limits depend on the tool.
 pub(super) fn needs_tool(settings: &FrontendSettings) -> bool {
-    settings.protection.load().rates().depend_on_tools()
+    settings.protection.load().rates.depend_on_tools()
 }
 
 /// Counts a request against all limits that apply. Waits only for limits that several processes
@@ -36,7 +36,7 @@ pub(super) async fn take(
 ) -> Result<Option<Turn>, Box<Refused>> {
     let taking = {
         let protection = settings.protection.load();
-        if protection.rates().are_none() {
+        if protection.rates.are_none() {
             return Ok(None);
         }
         let asked = Asked {
@@ -44,7 +44,7 @@ pub(super) async fn take(
             endpoint: client.endpoint.full_path(),
             subject,
         };
-        protection.rates().take(asked).map_err(too_many)?
+        protection.rates.take(asked).map_err(too_many)?
     };
     match settings.protection.common() {
         Some(common) if !taking.is_done() => {

@@ -5,8 +5,8 @@
 //! uses up no limit. [`Gates`] are those that the request passes before it runs, in a fixed order.
 //! Guardrails come first: a denied call needs no turn and no approval. After these waits, the
 //! rights are asked again. The record comes last: a recorded request runs. In the same order, the
-//! gates see the response; after them, a large result is shortened for its client. Pins have no gate
-//! here: a held definition exists for nobody, so the resolved value is an error.
+//! gates see the response; after them, a large result is shortened for its client. Pins have no
+//! gate here: a held definition exists for nobody, so the resolved value is an error.
 
 mod approval;
 mod hooks;
@@ -24,13 +24,13 @@ use fanlight_protocol::{Method, Response, RpcError};
 use fanlight_record::{AuditEvent, NotRecorded, RefusedRequest};
 use futures_util::future::BoxFuture;
 
-use self::approval::ApprovalGate;
-use self::hooks::HookedCall;
-pub(crate) use self::limits::{BUSY, RATE, permit};
-pub(crate) use self::record::{RECORD, Recording, not_recorded};
-pub(crate) use self::rights::{LastingDecision, Rights, SCOPES, may};
 use crate::protection::Turn;
 use crate::settings::FrontendSettings;
+use approval::ApprovalGate;
+use hooks::HookedCall;
+pub(crate) use limits::{BUSY, RATE, permit};
+pub(crate) use record::{RECORD, Recording, not_recorded};
+pub(crate) use rights::{LastingDecision, Rights, SCOPES, may};
 
 /// A gate that a request has to pass before it runs.
 #[derive(Debug)]

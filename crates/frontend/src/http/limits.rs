@@ -101,8 +101,8 @@ impl ConnectionLimits {
 #[derive(Debug)]
 pub struct LiveLimits {
     each: ArcSwap<ConnectionLimits>,
-    admissions: Admissions,
-    streams: ListenOnlyStreams,
+    pub(crate) admissions: Admissions,
+    pub(crate) streams: ListenOnlyStreams,
 }
 
 impl LiveLimits {
@@ -140,14 +140,6 @@ impl LiveLimits {
     /// The limits for a connection that is accepted now.
     pub(crate) fn connection_limits(&self) -> Arc<ConnectionLimits> {
         self.each.load_full()
-    }
-
-    pub(crate) fn admissions(&self) -> &Admissions {
-        &self.admissions
-    }
-
-    pub(crate) fn streams(&self) -> &ListenOnlyStreams {
-        &self.streams
     }
 }
 

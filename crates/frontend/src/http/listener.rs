@@ -16,9 +16,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
-use super::connection::HttpConnection;
+use super::connection::{HttpConnection, Serve};
 use super::limits::LiveLimits;
-use super::serve::Serve;
 use crate::settings::{FrontendSettings, LAST_ANSWERS};
 
 /// The interval of [`Serve::clean_up`]. The timeouts that it checks are as inaccurate as this. A
@@ -68,7 +67,7 @@ pub(crate) async fn serve<S: Serve>(
     let remaining = tokio::select! {
         biased;
         never = clean_up_periodically(&*endpoint) => match never {},
-        remaining = accept(sockets, limits.admissions(), ends, &drain, begin) => remaining,
+        remaining = accept(sockets, &limits.admissions, ends, &drain, begin) => remaining,
     };
     endpoint.drain();
     let finished = async || {
@@ -138,7 +137,7 @@ async fn clean_up_periodically(endpoint: &impl Serve) -> std::convert::Infallibl
 }
 
 /// The threads that serve connections.
-pub(super) struct Workers {
+struct Workers {
     /// The worker on which the listener runs.
     own: Worker,
     others: Vec<Worker>,
@@ -150,11 +149,11 @@ struct Worker {
 }
 
 /// A connection's assignment to a worker, until dropped.
-pub(super) struct Assignment(Arc<AtomicUsize>);
+struct Assignment(Arc<AtomicUsize>);
 
 impl Workers {
     /// Uses the current runtime and `others`.
-    pub(super) fn new(others: &[Handle]) -> Self {
+    fn new(others: &[Handle]) -> Self {
         let worker = |runtime| Worker {
             runtime,
             connections: Arc::default(),

@@ -8,16 +8,12 @@ mod challenge;
 mod connection;
 mod cors;
 mod events;
-mod fields;
-mod forwarded;
 mod http2;
 mod limits;
 mod listener;
 mod mcp;
-mod negotiate;
 mod recorded;
 mod reply;
-mod serve;
 mod sse_transport;
 
 use std::sync::{Arc, OnceLock};
@@ -29,11 +25,11 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::forwarded::ForwardedRequests;
 use crate::error::FrontendError;
 use crate::insight::Insight;
 use crate::settings::FrontendSettings;
 pub use limits::LiveLimits;
+use mcp::forward::ForwardedRequests;
 
 /// Serves MCP clients on `listener` until `shutdown` is cancelled. Then it accepts no more
 /// connections, and returns once all running requests are answered, at the latest after

@@ -1,7 +1,6 @@
 //! The place of a client's messages in a recording.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use fanlight_telemetry::recording::{Captured, Framing, Tap};
@@ -18,11 +17,11 @@ pub(crate) struct RecordedRequest {
 
 /// The connection of messages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
-    pub(super) connection: u64,
-    pub(super) session: Option<u64>,
-    pub(super) revision: Option<&'static str>,
-    pub(super) is_sse: bool,
+pub(crate) struct Place {
+    pub(crate) connection: u64,
+    pub(crate) session: Option<u64>,
+    pub(crate) revision: Option<&'static str>,
+    pub(crate) is_sse: bool,
 }
 
 impl RecordedRequest {

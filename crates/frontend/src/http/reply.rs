@@ -58,7 +58,7 @@ pub(crate) struct ReplyBody {
     /// Ends a listen-only stream with its client's credentials, if the client is authenticated.
     validity: Option<ValidityEnd>,
     /// Whether it bypasses hyper.
-    bypasses_hyper: bool,
+    pub(crate) bypasses_hyper: bool,
     /// The ends of the spans of answered requests.
     endings: Endings,
     /// Counts the sent bytes.
@@ -66,9 +66,9 @@ pub(crate) struct ReplyBody {
     /// The rest of a partly sent piece; only on HTTP/2.
     rest: Bytes,
     /// Watches the writes of an HTTP/2 stream.
-    writes: Option<StreamWrites>,
+    pub(crate) writes: Option<StreamWrites>,
     /// The session that the response opens.
-    opens: Option<SessionKey>,
+    pub(crate) opens: Option<SessionKey>,
     /// Gives the events of a stream to a recording.
     recorded: Option<Box<RecordedStream>>,
     /// Counts the bytes that a stream buffers for a slow client.
@@ -259,11 +259,6 @@ impl ReplyBody {
         self.endings.extend(ending);
     }
 
-    /// Notes that the response opens this session.
-    pub(crate) fn opens_session(&mut self, session: SessionKey) {
-        self.opens = Some(session);
-    }
-
     /// Whether this is an event stream of this process that goes on.
     pub(super) fn is_event_stream(&self) -> bool {
         matches!(self.stream, Some(Stream::Events(_)))
@@ -304,11 +299,6 @@ impl ReplyBody {
     /// Whether this is a listen-only stream.
     pub(crate) fn only_listens(&self) -> bool {
         self.permit.is_some() && self.stream.is_some()
-    }
-
-    /// Limits how long the client of an HTTP/2 stream may take for a piece.
-    pub(crate) fn track_writes(&mut self, writes: StreamWrites) {
-        self.writes = Some(writes);
     }
 
     /// Counts the bytes that the body buffers, now and later, for a slow client.
@@ -364,16 +354,6 @@ impl ReplyBody {
             self.rest = piece.split_off(PIECE);
         }
         Some(writes.give(piece))
-    }
-
-    /// Makes the connection send the body without hyper.
-    pub(crate) fn bypass_hyper(&mut self) {
-        self.bypasses_hyper = true;
-    }
-
-    /// Whether the body bypasses hyper.
-    pub(crate) fn bypasses_hyper(&self) -> bool {
-        self.bypasses_hyper
     }
 
     /// Makes this a listen-only stream of `identity` that holds `permit` until the body has been
@@ -491,13 +471,13 @@ impl Drop for ReplyBody {
 pub(crate) struct Refusal {
     status: StatusCode,
     error: RpcError,
-    id: Option<Json>,
-    ending: Option<Box<Ending>>,
+    pub(crate) id: Option<Json>,
+    pub(crate) ending: Option<Box<Ending>>,
     allow: Option<&'static str>,
     /// All required scopes, if the client lacks any of them.
-    required_scopes: Option<Box<[Arc<str>]>>,
+    pub(crate) required_scopes: Option<Box<[Arc<str>]>>,
     /// The time after which the client may retry.
-    retry_after: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Refusal {
@@ -543,28 +523,11 @@ impl Refusal {
         self
     }
 
-    /// Adds the time after which the client may retry.
-    pub(crate) fn retrying_after(mut self: Box<Self>, retry_after: Option<Duration>) -> Box<Self> {
-        self.retry_after = retry_after;
-        self
-    }
-
-    /// Adds the end of the request's span.
-    pub(crate) fn with_ending(mut self: Box<Self>, ending: Option<Box<Ending>>) -> Box<Self> {
-        self.ending = ending;
-        self
-    }
-
     /// Adds the id and the span of a call that has been started.
     pub(crate) fn with_call(mut self: Box<Self>, call: RenderedCall) -> Box<Self> {
         let (id, ending) = call.refuse(&self.error);
         (self.id, self.ending) = (Some(id), ending);
         self
-    }
-
-    /// All required scopes, if the client lacks any of them.
-    pub(crate) fn required_scopes(&self) -> Option<&[Arc<str>]> {
-        self.required_scopes.as_deref()
     }
 
     /// The explanation.
@@ -669,7 +632,7 @@ impl PassedOn {
     }
 
     /// Whether the whole body has arrived.
-    pub(super) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.left == Some(0) || self.body.is_end_stream()
     }
 

@@ -96,33 +96,20 @@ pub(crate) struct Destination<'a> {
 /// The outcome of a received text.
 pub(crate) enum Received {
     /// A request; its call produces the answer.
-    Request(Box<StartedRequest>),
+    Request(Box<RenderedCall>, RequestKind),
     /// A notification or response, which has no answer.
     Accepted,
     /// A refused notification or response. Only transports that answer every message, such as HTTP,
     /// report that.
     Ignored(Box<Refusal>),
     /// A batch: its requests, and refusals of invalid messages.
-    Batch(
-        ActiveSession,
-        Vec<Result<Box<StartedRequest>, Box<Refusal>>>,
-    ),
-}
-
-/// An admitted request. Its call does nothing until it is polled.
-pub(crate) struct StartedRequest {
-    pub(crate) call: RenderedCall,
-    pub(crate) kind: RequestKind,
-    pub(crate) revision: Revision,
-    /// The session of a legacy request.
-    pub(crate) session: Option<ActiveSession>,
-    /// Must be held until the call has been answered.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    Batch(ActiveSession, Vec<Result<Box<RenderedCall>, Box<Refusal>>>),
 }
 
 /// The kind of a request, as far as transports treat it differently.
 pub(crate) enum RequestKind {
-    Call,
+    /// A call, and its session if it is a legacy one.
+    Call(Option<ActiveSession>),
     /// A stream of messages that lasts as long as its client likes.
     Subscription,
     /// `initialize`: the transport makes this the client's session unless the response is an error.
@@ -464,7 +451,8 @@ impl<T: Transport> Receiving<'_, T> {
     pub(crate) async fn receive(self, text: Bytes) -> Result<Received, Box<Refusal>> {
         match Message::parse_from_client(text, DEFAULT_NESTING) {
             Ok(Message::Request(request)) => {
-                self.request(request, false).await.map(Received::Request)
+                let (call, kind) = self.request(request, false).await?;
+                Ok(Received::Request(call, kind))
             }
             Ok(Message::Notification(notification)) => {
                 Ok(without_answer(self.notification(&notification).await))
@@ -499,7 +487,7 @@ impl<T: Transport> Receiving<'_, T> {
         for message in messages {
             match message {
                 Ok(Message::Request(request)) => {
-                    requests.push(self.request(request, true).await);
+                    requests.push(self.request(request, true).await.map(|(call, _)| call));
                 }
                 // Notifications and responses get no answer, not even a refusal.
                 Ok(Message::Notification(notification)) => {
@@ -535,7 +523,7 @@ impl<T: Transport> Receiving<'_, T> {
         &self,
         mut request: Request,
         in_batch: bool,
-    ) -> Result<Box<StartedRequest>, Box<Refusal>> {
+    ) -> Result<(Box<RenderedCall>, RequestKind), Box<Refusal>> {
         let mut params = match Params::read(request.params.as_ref()) {
             Ok(params) => params,
             Err(error) => {
@@ -568,7 +556,7 @@ impl<T: Transport> Receiving<'_, T> {
             span,
         };
         match self.start(&mut parsed, in_batch).await {
-            Ok(started) => Ok(Box::new(started)),
+            Ok((call, kind)) => Ok((Box::new(call), kind)),
             Err(refusal) => Err(refusal.with_request(&parsed.request.id, parsed.span)),
         }
     }

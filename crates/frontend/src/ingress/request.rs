@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
-    AuditFacts, CallContext, Caller, Decidable, Detail, LONGEST_URI, ServerSessions,
-    SessionRequest, Unresolved,
+    AuditFacts, Call, CallContext, Caller, Decidable, Detail, LONGEST_URI, ServerSessions,
+    SessionRequest,
 };
 use fanlight_gateway::Operation;
 use fanlight_protocol::capability::can_be_asked;
@@ -16,14 +16,10 @@ use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError
 use fanlight_telemetry::{Network, ServerSpan};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{
-    AboutTask, Ingress, Kept, Origin, Reason, Receiving, Refusal, RequestKind, StartedRequest,
-    Transport,
-};
+use super::{AboutTask, Ingress, Kept, Origin, Reason, Receiving, Refusal, RequestKind, Transport};
 use crate::call::subscription::SubscriptionTerms;
 use crate::call::{
-    Admitted, Answered, CoreCall, LegacyCall, Noted, RenderedCall, RequestEnds, ResponseStream,
-    input_rounds,
+    Answered, CoreCall, LegacyCall, Noted, RenderedCall, RequestEnds, ResponseStream, input_rounds,
 };
 use crate::eras::notifications::{LogGate, NotificationFilter};
 use crate::eras::params::{Meta, Params};
@@ -45,6 +41,8 @@ use crate::validity::RequestValidity;
 const MAX_DESCRIPTION: usize = 128 << 10;
 
 type Responses = Box<dyn ResponseStream<Response>>;
+
+pub(super) type Started = (RenderedCall, RequestKind);
 
 /// Copies a small part of a request for a call that may be suspended. A slice would keep a whole
 /// buffer of the connection in memory. A larger part counts against the memory limit instead.
@@ -70,7 +68,7 @@ impl<T: Transport> Receiving<'_, T> {
         &self,
         parsed: &mut ParsedRequest,
         in_batch: bool,
-    ) -> Result<StartedRequest, Box<Refusal>> {
+    ) -> Result<Started, Box<Refusal>> {
         let (method, meta) = (&parsed.request.method, &parsed.params.meta);
         // A revision in the body takes precedence over the header.
         let is_decided = in_batch || meta.protocol_version().is_some();
@@ -96,7 +94,11 @@ impl<T: Transport> Receiving<'_, T> {
             Era::Legacy => match self.transport.task_elsewhere(self.origin, &parsed.request) {
                 None => self.start_legacy(parsed).await,
                 Some(AboutTask::PassOn(run)) => {
-                    Err(Refusal::new(Reason::Params, unknown_task()).with_keeper(Kept::Task, run))
+                    // No client gets the error: either that run answers, or this one reports an
+                    // unknown task.
+                    let error =
+                        RpcError::new(code::INVALID_PARAMS, "another replica keeps the task");
+                    Err(Refusal::new(Reason::Params, error).with_keeper(Kept::Task, run))
                 }
                 // Boxed, since it is rare.
                 Some(AboutTask::Here) => Box::pin(self.start_about_task(parsed)).await,
@@ -106,10 +108,7 @@ impl<T: Transport> Receiving<'_, T> {
 
     /// Starts a request about a task or a kept result without its session, which another replica
     /// keeps.
-    async fn start_about_task(
-        &self,
-        parsed: &mut ParsedRequest,
-    ) -> Result<StartedRequest, Box<Refusal>> {
+    async fn start_about_task(&self, parsed: &mut ParsedRequest) -> Result<Started, Box<Refusal>> {
         // Only clients of this revision have such tasks.
         let revision = Revision::NEWEST_LEGACY;
         let ParsedRequest {
@@ -129,29 +128,21 @@ impl<T: Transport> Receiving<'_, T> {
         };
         let method = request.method.clone();
         let detail = self.detail(&method);
-        let unresolved = Unresolved {
-            method,
-            params: request.params.clone(),
-            context: Arc::new(client),
-        };
+        let unresolved = Call::new(method, request.params.clone(), Arc::new(client));
         let operation = self.core.resolve(unresolved, detail).await;
         let may_run = !matches!(operation.method(), Method::ReadResource | Method::CallTool);
         if !may_run && !operation.reads_result() {
             return Err(result_elsewhere());
         }
         let (gates, permit) = self.admit_operation(&operation).await?;
-        let admitted = Admitted { operation, gates };
         let ends = self.ends_of(parsed);
-        let resumption = Resumption::New;
-        let stream = self.suspendable_call(admitted, parsed, revision, false, resumption, ends);
-        Ok(parsed.start::<T>(stream, revision, permit))
+        let stream = self.suspendable_call(operation, gates, parsed, None, Resumption::New, ends);
+        let call = parsed.call::<T>(stream, revision, permit);
+        Ok((call, RequestKind::Call(None)))
     }
 
     /// Starts a request without a session.
-    async fn start_modern(
-        &self,
-        parsed: &mut ParsedRequest,
-    ) -> Result<StartedRequest, Box<Refusal>> {
+    async fn start_modern(&self, parsed: &mut ParsedRequest) -> Result<Started, Box<Refusal>> {
         let ParsedRequest {
             request,
             params,
@@ -186,7 +177,8 @@ impl<T: Transport> Receiving<'_, T> {
             // Boxed, since it is rare and would be stored twice in every call's future.
             Err(error) => Box::pin(self.begin(parsed, sender, Err(error))).await?,
         };
-        Ok(parsed.start::<T>(stream, revision, permit))
+        let call = parsed.call::<T>(stream, revision, permit);
+        Ok((call, RequestKind::Call(None)))
     }
 
     /// Refuses a request that reads a result which another run keeps, so that this run forwards it.
@@ -206,17 +198,16 @@ impl<T: Transport> Receiving<'_, T> {
         sender: modern::RequestMeta,
         resumption: Result<Resumption, RpcError>,
     ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
-        let takes_messages = self.transport.takes_messages();
-        let revision = sender.revision;
-        let operation = self.resolve_modern(parsed, sender, takes_messages).await;
+        let (revision, level) = (sender.revision, sender.log_level);
+        let operation = self.resolve_modern(parsed, sender).await;
         self.check_keeper(&operation)?;
         self.transport.check_mirrored(&operation, &parsed.params)?;
         let (gates, permit) = self.admit_operation(&operation).await?;
-        let admitted = Admitted { operation, gates };
         let ends = self.ends_of(parsed);
+        let filter = self.modern_filter(parsed, revision, level);
         let stream: Responses = match resumption {
-            Ok(it) => self.suspendable_call(admitted, parsed, revision, takes_messages, it, ends),
-            Err(error) => answered_without_running(admitted.gates, Response::from_error(&error)),
+            Ok(it) => self.suspendable_call(operation, gates, parsed, filter, it, ends),
+            Err(error) => answered_without_running(gates, Response::from_error(&error)),
         };
         Ok((stream, permit))
     }
@@ -235,10 +226,7 @@ impl<T: Transport> Receiving<'_, T> {
         // The call has already waited for the client, so it waits for no turn.
         turn.into_iter().for_each(Turn::pass);
         let ends = self.ends_of(parsed);
-        let judges_results = self.settings.hooks.judge_results();
-        let (revision, level) = (sender.revision, sender.log_level);
-        let filter = (self.transport.takes_messages())
-            .then(|| parsed.modern_filter(revision, level, judges_results));
+        let filter = self.modern_filter(parsed, sender.revision, sender.log_level);
         let client = CallContext {
             trace: parsed.span.parent(),
             ..client_of(self.origin, sender.client_info.as_ref())
@@ -291,7 +279,7 @@ impl<T: Transport> Receiving<'_, T> {
         &self,
         parsed: &mut ParsedRequest,
         sender: modern::RequestMeta,
-    ) -> Result<StartedRequest, Box<Refusal>> {
+    ) -> Result<Started, Box<Refusal>> {
         let ParsedRequest { request, span, .. } = &mut *parsed;
         let revision = sender.revision;
         let core = &self.core;
@@ -329,12 +317,9 @@ impl<T: Transport> Receiving<'_, T> {
             Ok(subscription) => Box::new(subscription),
             Err(error) => Box::new(Answered::new(Response::from_error(&error))),
         };
-        let started = parsed.start::<T>(stream, revision, None);
-        Ok(StartedRequest {
-            call: started.call.ending_span_at_message(),
-            kind: RequestKind::Subscription,
-            ..started
-        })
+        let mut call = parsed.call::<T>(stream, revision, None);
+        call.ends_span_at_message = true;
+        Ok((call, RequestKind::Subscription))
     }
 
     /// The operation of a request without a session.
@@ -342,7 +327,6 @@ impl<T: Transport> Receiving<'_, T> {
         &self,
         parsed: &mut ParsedRequest,
         sender: modern::RequestMeta,
-        takes_messages: bool,
     ) -> Operation {
         let ParsedRequest {
             request,
@@ -367,7 +351,8 @@ impl<T: Transport> Receiving<'_, T> {
             client_info: sender.client_info.map(kept),
             capabilities: kept(sender.capabilities),
             log_level: sender.log_level,
-            wants_progress: takes_messages && params.meta.progress_token().is_some(),
+            wants_progress: self.transport.takes_messages()
+                && params.meta.progress_token().is_some(),
             request: None,
             tasks,
             trace: span.parent(),
@@ -382,11 +367,7 @@ impl<T: Transport> Receiving<'_, T> {
             self.detail(&method)
         };
         request.params = request.params.take().map(kept);
-        let unresolved = Unresolved {
-            method,
-            params: request.params.clone(),
-            context: Arc::new(context),
-        };
+        let unresolved = Call::new(method, request.params.clone(), Arc::new(context));
         let operation = self.core.resolve(unresolved, detail).await;
         name_tool(span, &operation);
         operation
@@ -410,10 +391,7 @@ impl<T: Transport> Receiving<'_, T> {
     }
 
     /// Starts a request within a session.
-    async fn start_legacy(
-        &self,
-        parsed: &mut ParsedRequest,
-    ) -> Result<StartedRequest, Box<Refusal>> {
+    async fn start_legacy(&self, parsed: &mut ParsedRequest) -> Result<Started, Box<Refusal>> {
         let session = self.transport.session(self.origin).await?;
         let ParsedRequest {
             request,
@@ -442,15 +420,13 @@ impl<T: Transport> Receiving<'_, T> {
                 let operation = self.resolve_legacy(session, parsed, &named).await;
                 self.check_keeper(&operation)?;
                 let (gates, permit) = self.admit_operation(&operation).await?;
-                let admitted = Admitted { operation, gates };
                 let noted = match parsed.request.method {
                     Method::SetLogLevel => Some(Noted::LogLevel(session.session.log_level())),
-                    _ => note_subscription(&session.session, parsed, &admitted.operation)?
+                    _ => note_subscription(&session.session, parsed, &operation)?
                         .map(Noted::Subscription),
                 };
-                let call = self
-                    .legacy_call(session, parsed, named, admitted)
-                    .with_noted(noted);
+                let mut call = self.legacy_call(session, parsed, named, operation, gates);
+                call.noted = noted;
                 if matches!(
                     parsed.request.method,
                     Method::SetLogLevel | Method::Subscribe | Method::Unsubscribe
@@ -475,10 +451,8 @@ impl<T: Transport> Receiving<'_, T> {
                 )
             }
         };
-        Ok(StartedRequest {
-            session,
-            ..parsed.start::<T>(stream, revision, permit)
-        })
+        let call = parsed.call::<T>(stream, revision, permit);
+        Ok((call, RequestKind::Call(session)))
     }
 
     /// The operation of a request within a session.
@@ -512,11 +486,7 @@ impl<T: Transport> Receiving<'_, T> {
             ..context
         };
         let detail = self.detail(&method);
-        let unresolved = Unresolved {
-            method,
-            params: request.params.take(),
-            context: Arc::new(context),
-        };
+        let unresolved = Call::new(method, request.params.take(), Arc::new(context));
         let operation = self.core.resolve(unresolved, detail).await;
         name_tool(span, &operation);
         operation
@@ -527,7 +497,8 @@ impl<T: Transport> Receiving<'_, T> {
         session: &ActiveSession,
         parsed: &mut ParsedRequest,
         named: Arc<SessionRequest>,
-        admitted: Admitted,
+        operation: Operation,
+        gates: Gates,
     ) -> LegacyCall {
         let ParsedRequest {
             request, params, ..
@@ -552,11 +523,10 @@ impl<T: Transport> Receiving<'_, T> {
             _ => None,
         };
         let client = &session.session;
-        let operation = &admitted.operation;
         // Also without a policy: a reload may add one.
         let may_be_asked =
             method.may_need_input() && can_be_asked(&operation.context().capabilities);
-        let rights = may_be_asked.then(|| Rights::new(&self.core, operation));
+        let rights = may_be_asked.then(|| Rights::new(&self.core, &operation));
         let (takes_messages, progress_token) = (
             self.transport.takes_messages(),
             params.meta.progress_token(),
@@ -576,7 +546,8 @@ impl<T: Transport> Receiving<'_, T> {
         let mut call = CoreCall::start_after(
             listening,
             &self.core,
-            admitted,
+            operation,
+            gates,
             takes_messages.then_some(self.settings.notification_buffer),
             method.may_need_input().then(limits),
         );
@@ -585,18 +556,13 @@ impl<T: Transport> Receiving<'_, T> {
             cancellation,
             validity: RequestValidity::from_identity(&self.origin.identity),
         });
-        call.keep_session(session.clone().into_guard());
-        if let Some(detached) = self.transport.detached_calls() {
-            call.outlive_in(detached);
-        }
-        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(rights)
+        call.session = Some(session.clone().into_guard());
+        call.detached = self.transport.detached_calls().cloned();
+        LegacyCall::new(call, filter, Arc::clone(client), rights)
     }
 
     /// Creates a session, which the transport opens, and lets the core describe the server.
-    async fn start_initialize(
-        &self,
-        parsed: &mut ParsedRequest,
-    ) -> Result<StartedRequest, Box<Refusal>> {
+    async fn start_initialize(&self, parsed: &mut ParsedRequest) -> Result<Started, Box<Refusal>> {
         let ParsedRequest { params, span, .. } = &mut *parsed;
         let initialize = legacy::initialize(params, MAX_DESCRIPTION)
             .map_err(|error| Refusal::new(Reason::Params, error))?;
@@ -624,13 +590,8 @@ impl<T: Transport> Receiving<'_, T> {
             trace: span.parent(),
             ..streams.session.context(false)
         };
-        let request = Unresolved {
-            method: Method::Discover,
-            params: None,
-            context: Arc::new(context),
-        };
+        let request = Call::new(Method::Discover, None, Arc::new(context));
         let operation = self.core.resolve(request, Detail::Known).await;
-        let gates = Gates::default();
         let filter = NotificationFilter {
             progress_token: None,
             logs: LogGate::new(revision, None),
@@ -638,13 +599,27 @@ impl<T: Transport> Receiving<'_, T> {
             judges_results: false,
         };
         let call = LegacyCall::new(
-            CoreCall::start(&self.core, Admitted { operation, gates }, None),
+            CoreCall::start(&self.core, operation, Gates::default(), None),
             filter,
             Arc::clone(&streams.session),
+            None,
         );
-        Ok(StartedRequest {
-            kind: RequestKind::Initialize(streams),
-            ..parsed.start::<T>(Box::new(call), revision, permit)
+        let call = parsed.call::<T>(Box::new(call), revision, permit);
+        Ok((call, RequestKind::Initialize(streams)))
+    }
+
+    /// The notifications that a client without a session gets before the response.
+    fn modern_filter(
+        &self,
+        parsed: &ParsedRequest,
+        revision: Revision,
+        level: Option<LogLevel>,
+    ) -> Option<NotificationFilter> {
+        self.transport.takes_messages().then(|| NotificationFilter {
+            progress_token: parsed.params.meta.progress_token(),
+            logs: LogGate::new(revision, level),
+            revision,
+            judges_results: self.settings.hooks.judge_results(),
         })
     }
 
@@ -671,17 +646,13 @@ impl Ingress {
 
     fn suspendable_call(
         &self,
-        mut admitted: Admitted,
+        mut operation: Operation,
+        gates: Gates,
         parsed: &mut ParsedRequest,
-        revision: Revision,
-        takes_messages: bool,
+        filter: Option<NotificationFilter>,
         resumption: Resumption,
         ends: RequestEnds,
     ) -> Responses {
-        let operation = &mut admitted.operation;
-        let judges_results = self.settings.hooks.judge_results();
-        let level = operation.context().log_level;
-        let filter = takes_messages.then(|| parsed.modern_filter(revision, level, judges_results));
         let request = &mut parsed.request;
         let method = request.method.clone();
         let params = match resumption {
@@ -692,18 +663,18 @@ impl Ingress {
                 Some(input::next_params(request.params.as_ref(), &[], None))
             }
             Resumption::Answered(response) => {
-                return answered_without_running(admitted.gates, response);
+                return answered_without_running(gates, response);
             }
         };
         // The answer carries the server request to the client, so no event stream is needed.
         let may_be_asked = method.may_need_input();
         let messages =
-            (takes_messages || may_be_asked).then_some(self.settings.notification_buffer);
+            (filter.is_some() || may_be_asked).then_some(self.settings.notification_buffer);
         // Without this, the call is never suspended; nor is the call of a client that cannot be
         // asked.
         let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
         let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
-        let mut call = CoreCall::start(&self.core, admitted, messages);
+        let mut call = CoreCall::start(&self.core, operation, gates, messages);
         call.set_ends(ends);
         let call = SuspendedCall::new(call, method, params, decided);
         Box::new(SuspendableCall::new(
@@ -814,28 +785,13 @@ fn caller_of(origin: &Origin<'_>) -> Caller {
 }
 
 impl ParsedRequest {
-    /// The notifications that a client without a session gets before the response.
-    fn modern_filter(
-        &self,
-        revision: Revision,
-        level: Option<LogLevel>,
-        judges_results: bool,
-    ) -> NotificationFilter {
-        NotificationFilter {
-            progress_token: self.params.meta.progress_token(),
-            logs: LogGate::new(revision, level),
-            revision,
-            judges_results,
-        }
-    }
-
     /// The call that answers the request. It takes over the request's id and span.
-    fn start<T: Transport>(
+    fn call<T: Transport>(
         &mut self,
         stream: Responses,
         revision: Revision,
         permit: Option<OwnedSemaphorePermit>,
-    ) -> StartedRequest {
+    ) -> RenderedCall {
         let id = std::mem::replace(&mut self.request.id, Json::null());
         let mirrors_params = revision
             .mirrored
@@ -848,13 +804,7 @@ impl ParsedRequest {
             mirrors_params,
         };
         let span = std::mem::replace(&mut self.span, ServerSpan::off());
-        StartedRequest {
-            call: RenderedCall::new(stream, rendering, span),
-            kind: RequestKind::Call,
-            revision,
-            session: None,
-            permit,
-        }
+        RenderedCall::new(stream, rendering, span, permit)
     }
 }
 
@@ -919,12 +869,6 @@ fn result_elsewhere() -> Box<Refusal> {
         Reason::Params,
         RpcError::new(code::RESOURCE_NOT_FOUND, message),
     )
-}
-
-/// The error for a request about a task of another run. No client gets it: either that run answers,
-/// or this one reports an unknown task.
-fn unknown_task() -> RpcError {
-    RpcError::new(code::INVALID_PARAMS, "another replica keeps the task")
 }
 
 /// The method's name for the log, unless the client made it up.

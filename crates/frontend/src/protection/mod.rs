@@ -3,7 +3,6 @@
 
 mod rates;
 mod scopes;
-mod turn;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,12 +12,12 @@ use fanlight_credentials::resource_url;
 use fanlight_http::PublicUrl;
 use tokio::sync::watch;
 
-pub(crate) use self::rates::{Asked, Rates};
-pub use self::rates::{RateDimensions, RateRule, RateState, RateUse, RequestMatch};
-pub(crate) use self::scopes::{Operation, ScopePolicy};
-pub use self::scopes::{ScopeSettings, ToolNames, ToolScopes};
-pub(crate) use self::turn::Turn;
-pub use rates::{CommonLimit, CommonLimits, NotTaken};
+pub(crate) use rates::{Asked, Rates, Turn};
+pub use rates::{
+    CommonLimit, CommonLimits, NotTaken, RateDimensions, RateRule, RateState, RateUse, RequestMatch,
+};
+pub(crate) use scopes::{Operation, ScopePolicy};
+pub use scopes::{ScopeSettings, ToolNames, ToolScopes};
 
 /// The path prefix of protected resource metadata (RFC 9728, 3.1).
 pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
@@ -41,10 +40,10 @@ pub struct ProtectionSettings {
 /// The protection of the endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Protection {
-    authorization_servers: Vec<String>,
+    pub(crate) authorization_servers: Vec<String>,
     scopes: ScopePolicy,
     endpoints: HashMap<String, ScopePolicy>,
-    rates: Rates,
+    pub(crate) rates: Rates,
     /// The headers of clients that servers get, in lower case.
     pub(crate) forwarded: Vec<String>,
 }
@@ -128,19 +127,9 @@ impl Protection {
         }
     }
 
-    /// The rate limits.
-    pub(crate) fn rates(&self) -> &Rates {
-        &self.rates
-    }
-
     /// The scopes of the endpoint at `path`.
     pub(crate) fn scopes_at(&self, path: &str) -> &ScopePolicy {
         self.endpoints.get(path).unwrap_or(&self.scopes)
-    }
-
-    /// The authorization servers; empty if there is no metadata.
-    pub(crate) fn authorization_servers(&self) -> &[String] {
-        &self.authorization_servers
     }
 
     /// The URL of the metadata of the resource at `path`, on a listener with this public URL;

@@ -48,10 +48,10 @@ pub(crate) struct OnRecord {
     name: Box<str>,
     /// The last mark at which this run certainly kept the session and its record was written;
     /// `None` if that is in doubt.
-    mark: Option<Mark>,
+    pub(crate) mark: Option<Mark>,
     /// The change counter of the server sessions at this run's last write; `None` if it has not
     /// written.
-    changes: Option<u64>,
+    pub(crate) changes: Option<u64>,
     /// The time of creation or of the last extension.
     since: Instant,
     writes: Arc<RecordWrites>,
@@ -237,11 +237,6 @@ impl OnRecord {
             .then(|| (Arc::clone(&self.archive), self.name.clone(), mark))
     }
 
-    /// Confirms the session at `mark`; `None` means that it may be lost.
-    pub(crate) fn confirm(&mut self, mark: Option<Mark>) {
-        self.mark = mark;
-    }
-
     /// Extends the record's lifetime in good time.
     pub(crate) fn prolong(&mut self) {
         if self.since.elapsed() >= self.archive.records.lifetime() / 4 {
@@ -261,11 +256,6 @@ impl OnRecord {
         self.changes.is_some()
     }
 
-    /// Notes that the record was written with the server sessions at this change counter.
-    pub(crate) fn has_changes(&mut self, changes: u64) {
-        self.changes = Some(changes);
-    }
-
     /// The archive and name to ask the store with.
     pub(crate) fn record_key(&self) -> (Arc<SessionArchive>, Box<str>) {
         (Arc::clone(&self.archive), self.name.clone())
@@ -282,7 +272,7 @@ impl RecordWrites {
     /// Requests a write of the session's current state, and waits until this one or another has
     /// covered the request. Returns whether that succeeded. If this is dropped, the next one that
     /// waits writes.
-    pub(super) async fn write(&self, write: impl Future<Output = bool>) -> bool {
+    pub(crate) async fn write(&self, write: impl Future<Output = bool>) -> bool {
         let number = {
             let mut writes = self.writes.lock();
             writes.asked += 1;

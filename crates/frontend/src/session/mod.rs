@@ -23,14 +23,14 @@ use fanlight_telemetry::{Network, Parent, Telemetry};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::archive::{ArchivedSession, OnRecord};
-pub(crate) use self::running_requests::{Cancellation, RunningRequests};
-pub(crate) use self::server_requests::ServerRequests;
 use crate::eras::legacy::InitializeParams;
 use crate::gates::Client;
 use crate::memory::Reservation;
 use crate::session_records::Released;
 use crate::trace::SessionCount;
+use archive::{ArchivedSession, OnRecord};
+pub(crate) use running_requests::{Cancellation, RunningRequests};
+pub(crate) use server_requests::ServerRequests;
 
 /// The maximum number of bytes for subscribed URIs in a session's record. A constant: each change
 /// writes them all. Further subscriptions end with the replica.
@@ -186,11 +186,11 @@ impl Session {
         let is_written = archive.records.write(&name, &record).await;
         let is_move_unknown = match &mut *self.on_record.lock() {
             Some(on_record) if is_written => {
-                on_record.has_changes(changes);
+                on_record.changes = Some(changes);
                 false
             }
             Some(on_record) => {
-                on_record.confirm(None);
+                on_record.mark = None;
                 !on_record.was_written()
             }
             None => false,
@@ -265,7 +265,7 @@ impl Session {
                 self.on_record
                     .lock()
                     .iter_mut()
-                    .for_each(|on_record| on_record.confirm(mark));
+                    .for_each(|on_record| on_record.mark = mark);
                 self.write_record().await;
                 true
             }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::replay::{Event, to_event};
-use super::{ActiveSession, Calls, Content, EventId, State, StreamPolicy, background};
+use super::{ActiveSession, Calls, Content, EventId, State, StreamPolicy};
 use crate::call::{Answer, ResponseItem};
 use crate::trace::Ending;
 
@@ -323,7 +323,7 @@ impl Drop for StreamReader {
             Content::Calls(_) if over => {}
             Content::Calls(calls) => {
                 drop(state);
-                background::drive(&streams, &self.policy, self.stream, calls);
+                super::drive(&streams, &self.policy, self.stream, calls);
             }
             Content::Notifications => {
                 if !streams.session.revision().resumes_streams {
@@ -335,7 +335,7 @@ impl Drop for StreamReader {
                 drop(state);
                 match next {
                     Some(next) => next.wake(),
-                    None => background::keep_notifications(&streams, &self.policy),
+                    None => super::keep_notifications(&streams, &self.policy),
                 }
             }
         }

@@ -28,7 +28,7 @@ pub(super) struct ReplayLimits {
     /// Bytes per session.
     pub(crate) bytes: usize,
     /// Bytes of all sessions.
-    pub(crate) total: usize,
+    total: usize,
     used: AtomicUsize,
 }
 

@@ -5,13 +5,13 @@
 //! suspension until its end, so a used state is recognized.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{Holder, Peer, ProcessRun};
+use fanlight_fair::{Rule, Table};
 use fanlight_gateway::Decided;
 use fanlight_protocol::input::{self, InputRequired, REQUEST_STATE};
 use fanlight_protocol::seal::KeyError;
@@ -24,9 +24,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
+use super::SuspendedCall;
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
-use super::store::{SuspendedEntries, Waiting, expired_error, refuse, replayed};
-use super::suspended_call::SuspendedCall;
 use crate::eras::fault;
 use crate::settings::FrontendSettings;
 use crate::trace::SuspendedCount;
@@ -39,8 +38,6 @@ pub(crate) struct SuspendedCalls {
     seal: StateSeal,
     settings: Arc<FrontendSettings>,
     store: SuspendedEntries,
-    /// The calls that wait in this process.
-    waiting: Mutex<HashMap<SuspendedId, Resumable>>,
     started: (Instant, Duration),
     runtime: Handle,
     tasks: TaskTracker,
@@ -127,7 +124,6 @@ impl SuspendedCalls {
             seal: StateSeal::new(&settings.keys)?,
             settings: Arc::clone(settings),
             store: SuspendedEntries::new(settings.max_suspended_calls, NO_PEER_LIMIT),
-            waiting: Mutex::default(),
             started: (Instant::now(), epoch),
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
@@ -152,19 +148,11 @@ impl SuspendedCalls {
             let peer = call.running.context().peer.clone();
             call.entry = self.new_entry(&peer);
         }
-        let Some(id) = call.entry.as_ref().map(|(id, _)| *id) else {
+        let id = call.entry.as_ref().map(|(id, _)| *id);
+        let Some((id, decided)) = id.zip(call.decided.clone()) else {
             return Err(call);
         };
         let (hand_over, resumed) = oneshot::channel();
-        let Some(decided) = call.decided.clone() else {
-            return Err(call);
-        };
-        // Inserted before the call counts as suspended, so that whoever takes its entry can end it.
-        let before = self
-            .waiting
-            .lock()
-            .insert(id, Resumable { hand_over, decided });
-        drop(before);
         let deadline = call.deadline(Instant::now() + self.settings.input_timeout);
         let (method, name, requests) = call.view();
         let waiting = Waiting {
@@ -173,6 +161,7 @@ impl SuspendedCalls {
             requests,
             since: Instant::now(),
             until: deadline,
+            resumable: Some(Resumable { hand_over, decided }),
         };
         let Some(round) = self.store.suspend(&id, waiting) else {
             return Err(call);
@@ -186,7 +175,7 @@ impl SuspendedCalls {
         let Some(state) = self.seal.seal(&state, call.holder()) else {
             return Err(call);
         };
-        let requests = call.server_requests().iter();
+        let requests = call.requests.iter();
         let asked = requests.map(|open| {
             (
                 open.key.as_str(),
@@ -196,7 +185,7 @@ impl SuspendedCalls {
         });
         let response = input::input_required(asked, &state);
         // The request is answered and can no longer be cancelled.
-        call.running.set_cancellation(None);
+        call.running.cancellation = None;
         // The client may come back with newer credentials.
         let revoked = call
             .running
@@ -244,21 +233,8 @@ impl SuspendedCalls {
         };
         self.check(retry, &state.digest, state.expires)?;
         let answers = answers(retry.responses)?;
-        let known = self
-            .waiting
-            .lock()
-            .get(&state.id)
-            .map(|waiting| Arc::clone(&waiting.decided));
-        let Some(decided) = known else {
-            let is_running = self.store.contains(&state.id);
-            return Err(if is_running {
-                replayed()
-            } else {
-                expired_error()
-            });
-        };
         Ok(Found::Suspended(Box::new(WaitingCall {
-            decided,
+            decided: self.store.decided(&state.id)?,
             state,
             answers,
         })))
@@ -270,12 +246,8 @@ impl SuspendedCalls {
         waiting: WaitingCall,
     ) -> Result<Box<SuspendedCall>, RpcError> {
         let WaitingCall { state, answers, .. } = waiting;
-        self.store.resume(&state.id, state.round)?;
-        let Resumable { hand_over, .. } = self
-            .waiting
-            .lock()
-            .remove(&state.id)
-            .ok_or_else(expired_error)?;
+        let waiting = self.store.resume(&state.id, state.round)?;
+        let Resumable { hand_over, .. } = waiting.resumable.ok_or_else(expired_error)?;
         let (call, handed_over) = oneshot::channel();
         hand_over.send(call).map_err(|_| expired_error())?;
         let mut call = handed_over.await.map_err(|_| expired_error())?;
@@ -384,17 +356,8 @@ impl SuspendedCalls {
             calls: Arc::clone(self),
             id,
         };
-        if let Some(ended) = self.store.insert(id, peer).ok()? {
-            self.forget(&ended);
-        }
+        self.store.insert(id, peer).ok()?;
         Some((id, Box::new(entry)))
-    }
-
-    /// Ends the call with this id if it waits in this process.
-    fn forget(&self, id: &SuspendedId) {
-        let waiting = self.waiting.lock().remove(id);
-        // Dropped without the lock.
-        drop(waiting);
     }
 
     /// Milliseconds since the Unix epoch, by the clock of tokio's timers.
@@ -476,6 +439,239 @@ fn answers(responses: Option<&Json>) -> Result<Vec<(String, Json)>, RpcError> {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.calls.store.remove(&self.id);
-        self.calls.forget(&self.id);
+    }
+}
+
+/// There are too many suspended calls, and none may end to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TooMany;
+
+/// A call that waits to be resumed.
+struct Waiting {
+    method: String,
+    name: Option<String>,
+    requests: Vec<String>,
+    since: Instant,
+    until: Instant,
+    resumable: Option<Resumable>,
+}
+
+/// Entries of suspended calls by id: at most `limit`, and `per_peer` per peer (0 for no limit).
+struct SuspendedEntries {
+    table: Mutex<Table<Peer, SuspendedId, CallEntry>>,
+    limit: usize,
+    per_peer: usize,
+}
+
+#[derive(Default)]
+struct CallEntry {
+    /// The number of times that the call has been suspended.
+    round: u32,
+    waiting: Option<Waiting>,
+}
+
+impl SuspendedEntries {
+    fn new(limit: usize, per_peer: usize) -> Self {
+        Self {
+            table: Mutex::default(),
+            limit,
+            per_peer,
+        }
+    }
+
+    /// Adds an entry for a call of `peer`; returns the call that lost its entry to make room, if
+    /// any. At the limit, ends the longest suspended call of the peer with the most, unless that is the
+    /// new call's peer.
+    fn insert(&self, id: SuspendedId, peer: &Peer) -> Result<Option<SuspendedId>, TooMany> {
+        let mut table = self.table.lock();
+        let is_full = table.len() >= self.limit;
+        let mut fits = self.per_peer == 0 || table.count(peer) < self.per_peer;
+        let (mut ended, mut gone) = (None, None);
+        if fits && is_full {
+            let since = |entry: &CallEntry| Some(entry.waiting.as_ref()?.since);
+            let newcomer = table.newcomer(peer, self.limit);
+            let lost = newcomer.least(Rule::UNUSED.restrict_to_others(), |call| since(call.value));
+            gone = lost.and_then(|lost| table.remove(&lost));
+            (ended, fits) = (lost, gone.is_some());
+        }
+        if fits {
+            table.insert(id, peer.clone(), CallEntry::default());
+        }
+        drop(table);
+        // Dropped without the lock: its task then ends the call.
+        drop(gone);
+        if ended.is_some() {
+            tracing::warn!(
+                limit = self.limit,
+                "suspended call dropped: table full, and its client has the most"
+            );
+        } else if !fits {
+            tracing::warn!(
+                limit = self.limit,
+                "server request refused: too many suspended calls"
+            );
+        }
+        if fits { Ok(ended) } else { Err(TooMany) }
+    }
+
+    /// Marks the call as suspended; returns how often it has been so far. `None` if it has no
+    /// entry.
+    fn suspend(&self, id: &SuspendedId, new: Waiting) -> Option<u32> {
+        self.table.lock().get_mut(id).map(|entry| {
+            entry.round += 1;
+            entry.waiting = Some(new);
+            entry.round
+        })
+    }
+
+    /// Marks the call as resumed from its suspension number `round`. This succeeds once per round.
+    fn resume(&self, id: &SuspendedId, round: u32) -> Result<Waiting, RpcError> {
+        match self.table.lock().get_mut(id) {
+            Some(entry) if entry.round == round => entry.waiting.take().ok_or_else(replayed),
+            Some(_) => Err(replayed()),
+            None => Err(expired_error()),
+        }
+    }
+
+    /// The input of the policy's decision about a call that waits.
+    fn decided(&self, id: &SuspendedId) -> Result<Arc<Decided>, RpcError> {
+        let table = self.table.lock();
+        let waiting = &table.get(id).ok_or_else(expired_error)?.waiting;
+        let resumable = waiting.as_ref().and_then(|it| it.resumable.as_ref());
+        let decided = resumable.map(|it| Arc::clone(&it.decided));
+        decided.ok_or_else(replayed)
+    }
+
+    /// Removes a call's entry after its end, and drops it without the lock.
+    fn remove(&self, id: &SuspendedId) {
+        let gone = self.table.lock().remove(id);
+        drop(gone);
+    }
+
+    /// The number of suspended calls.
+    fn count(&self) -> usize {
+        self.table
+            .lock()
+            .values()
+            .filter(|entry| entry.waiting.is_some())
+            .count()
+    }
+
+    /// The suspended calls, for operators.
+    fn views(&self) -> Vec<SuspendedCallView> {
+        let now = Instant::now();
+        let view = |entry: &CallEntry| {
+            let waiting = entry.waiting.as_ref()?;
+            Some(SuspendedCallView {
+                method: waiting.method.clone(),
+                name: waiting.name.clone(),
+                requests: waiting.requests.clone(),
+                round: entry.round,
+                waiting: now.saturating_duration_since(waiting.since),
+                left: waiting.until.saturating_duration_since(now),
+            })
+        };
+        self.table.lock().values().filter_map(view).collect()
+    }
+}
+
+fn refuse(reason: &str) -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, format!("\"requestState\" {reason}"))
+}
+
+fn expired_error() -> RpcError {
+    refuse("has expired: its call has ended; repeat the call without it")
+}
+
+/// The error for a state whose call no living replica has.
+pub(crate) fn kept_elsewhere() -> RpcError {
+    refuse(
+        "belongs to a call that ended when the gateway was restarted, or that another of its processes has: repeat the \
+         call without it",
+    )
+}
+
+fn replayed() -> RpcError {
+    refuse("has been used already: it is valid for one request")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn peer(last: u8) -> Peer {
+        Peer::Address([10, 0, 0, last].into())
+    }
+
+    /// Suspends a call; returns the call that lost its entry to make room.
+    fn suspend(calls: &SuspendedEntries, number: u8, of: u8) -> Result<Option<u8>, TooMany> {
+        let id = [number; size_of::<SuspendedId>()];
+        let ended = calls.insert(id, &peer(of))?;
+        let since = Instant::now() + Duration::from_secs(number.into());
+        let waiting = Waiting {
+            method: String::new(),
+            name: None,
+            requests: Vec::new(),
+            since,
+            until: since,
+            resumable: None,
+        };
+        assert_eq!(calls.suspend(&id, waiting), Some(1));
+        Ok(ended.map(|ended| ended[0]))
+    }
+
+    fn resume(calls: &SuspendedEntries, number: u8, round: u32) -> Result<(), RpcError> {
+        let id = [number; size_of::<SuspendedId>()];
+        calls.resume(&id, round).map(drop)
+    }
+
+    #[test]
+    fn peer_with_most_suspended_calls_loses_its_oldest() {
+        let calls = SuspendedEntries::new(3, 0);
+        assert_eq!(
+            [
+                suspend(&calls, 1, 1),
+                suspend(&calls, 3, 2),
+                suspend(&calls, 2, 2)
+            ],
+            [Ok(None); 3]
+        );
+        assert_eq!(suspend(&calls, 4, 2), Err(TooMany), "its own ones stay");
+        assert_eq!(suspend(&calls, 5, 3), Ok(Some(2)));
+        assert_eq!(suspend(&calls, 6, 3), Err(TooMany), "all have one now");
+        assert!(
+            resume(&calls, 1, 1).is_ok()
+                && resume(&calls, 3, 1).is_ok()
+                && resume(&calls, 5, 1).is_ok()
+        );
+        assert!(resume(&calls, 2, 1).is_err());
+    }
+
+    #[test]
+    fn suspended_call_is_resumed_once_for_each_round() {
+        let calls = SuspendedEntries::new(3, 0);
+        suspend(&calls, 1, 1).unwrap();
+        assert!(resume(&calls, 1, 2).is_err() && resume(&calls, 1, 1).is_ok());
+        assert_eq!(
+            resume(&calls, 1, 1).unwrap_err().message,
+            replayed().message
+        );
+        calls.remove(&[1; size_of::<SuspendedId>()]);
+        assert_eq!(
+            resume(&calls, 1, 1).unwrap_err().message,
+            expired_error().message
+        );
+    }
+
+    #[test]
+    fn quota_of_a_peer_bounds_its_suspended_calls() {
+        let calls = SuspendedEntries::new(9, 1);
+        assert_eq!(suspend(&calls, 1, 1), Ok(None));
+        assert_eq!(
+            (suspend(&calls, 2, 1), suspend(&calls, 3, 2)),
+            (Err(TooMany), Ok(None))
+        );
     }
 }

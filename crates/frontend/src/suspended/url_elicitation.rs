@@ -8,12 +8,11 @@
 
 use fanlight_canonical::Holder;
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
-use fanlight_protocol::input;
 use fanlight_protocol::json::Kind;
-use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, Response, RpcError, code, input};
 
+use super::SuspendedCall;
 use super::request_state::UrlElicitation;
-use super::suspended_call::SuspendedCall;
 use super::table::{Resumption, SuspendedCalls};
 
 /// The response that asks the client of `call` for the elicitations in a server's error; `None` if

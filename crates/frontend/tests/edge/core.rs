@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_canonical::{
     BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, Listen, Listening,
-    Pending, ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal,
+    Pending, ServerMessage, ServerRequest, SessionKey, StreamSignal,
 };
 use fanlight_gateway::Gateway;
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
@@ -378,12 +378,7 @@ impl BackendClient for TestCore {
         if client.caller.is_gateway() {
             return description;
         }
-        let call = Call {
-            method: Method::Discover,
-            params: None,
-            context: Arc::new(client.clone()),
-            messages: ServerMessages::discard(),
-        };
+        let call = Call::new(Method::Discover, None, Arc::new(client.clone()));
         let _ = self.happened.send(Happened::Began(Box::new(call)));
         let _ = self.happened.send(Happened::Answered);
         description

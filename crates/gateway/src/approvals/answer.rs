@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::identity::Principal;
 
-use crate::approvals::call::{ApproverRule, CallToApprove, Question};
+use super::{ApproverRule, CallToApprove, Question};
 
 /// The limits of the table of calls that wait for approval.
 #[derive(Clone, Copy, Debug)]

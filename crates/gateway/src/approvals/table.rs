@@ -1,21 +1,25 @@
 //! The calls that wait for approval, and the answers of approvers.
+//!
+//! If the server of an approved call asks for input, the next round needs no new approval.
+//!
+//! Several replicas share the approvals: any may ask, receive the answer, or get the call again.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use fanlight_protocol::Json;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::approvals::answer::{
+use super::answer::{
     ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion, Status,
 };
-use crate::approvals::call::{CallToApprove, Question};
-use crate::approvals::common::{CommonApprovals, CommonAsked, CommonWaiting};
-use crate::approvals::rounds::Rounds;
+use super::{CallToApprove, Question};
 
 /// The calls that wait for approval, or were approved and have not run yet.
 #[derive(Clone, Debug)]
@@ -399,5 +403,205 @@ fn new_id(entries: &BTreeMap<String, Entry>) -> String {
         if !entries.contains_key(&id) {
             return id;
         }
+    }
+}
+
+/// The longest state of a server that is remembered, in bytes. No option: with a longer state the
+/// next round asks again.
+const LONGEST_STATE: usize = 4096;
+
+/// Approved calls between two of their rounds.
+#[derive(Debug, Default)]
+struct Rounds(Mutex<Vec<Round>>);
+
+#[derive(Debug)]
+struct Round {
+    /// The id of the approval.
+    id: String,
+    call: CallToApprove,
+    /// The server's state, which the client sends back (2026-07-28 basic/patterns/mrtr).
+    state: Json,
+    expires: Instant,
+}
+
+impl Rounds {
+    /// Remembers a call that can go on with `state`. Beyond the limits it is not remembered, and
+    /// the next round asks again.
+    fn add(&self, limits: ApprovalLimits, id: &str, call: &CallToApprove, state: &Json) {
+        let mut rounds = self.lock();
+        let own = rounds
+            .iter()
+            .filter(|round| round.call.principal == call.principal)
+            .count();
+        if rounds.len() < limits.calls
+            && own < limits.calls_of_one
+            && state.bytes().len() <= LONGEST_STATE
+        {
+            let (id, state, expires) = (
+                id.to_owned(),
+                state.detached(),
+                Instant::now() + limits.lifetime,
+            );
+            rounds.push(Round {
+                id,
+                call: call.detached(),
+                state,
+                expires,
+            });
+        }
+    }
+
+    /// Takes the approval of the round that returned `state`, for the next round of the same call.
+    fn take(&self, call: &CallToApprove, state: &Json) -> Option<String> {
+        let mut rounds = self.lock();
+        let is_same = |known: &Json| match (known.as_str(), state.as_str()) {
+            (Some(known), Some(state)) => known == state,
+            _ => known == state,
+        };
+        let at = rounds
+            .iter()
+            .position(|round| round.call == *call && is_same(&round.state))?;
+        Some(rounds.swap_remove(at).id)
+    }
+
+    /// The rounds that have not expired.
+    fn lock(&self) -> MutexGuard<'_, Vec<Round>> {
+        // Nothing that can panic runs under this lock.
+        let mut rounds = self.0.lock();
+        let now = Instant::now();
+        rounds.retain(|round| now < round.expires);
+        rounds
+    }
+}
+
+/// How often a waiting call looks for its answer.
+const LOOKING: Duration = Duration::from_millis(500);
+
+/// Stores approvals for several replicas. Each method takes a limited time, and nothing is approved
+/// in doubt.
+///
+/// A trait because its implementation depends on this crate.
+#[async_trait]
+pub trait CommonApprovals: fmt::Debug + Send + Sync {
+    /// Looks for an approval of the call. If there is one, it is used up and the call may run.
+    /// Otherwise the call waits under the name `waiter`.
+    async fn ask(
+        &self,
+        call: CallToApprove,
+        question: Question,
+        waiter: String,
+        limits: ApprovalLimits,
+    ) -> Result<CommonAsked, NotAsked>;
+
+    /// Returns the answer to a waiting call, and notes that it still waits. An approval is used up.
+    async fn look(&self, call: &CallToApprove, id: &str, waiter: &str) -> CommonAnswer;
+
+    /// Notes that the call no longer waits. Returns at once.
+    fn give_up(&self, id: &str, waiter: &str);
+
+    /// Notes that the server of a call under the approval `id` has asked for input and given this
+    /// state. If the store cannot keep it, the next round needs a new approval.
+    async fn continues(&self, id: &str, call: &CallToApprove, state: &Json, limits: ApprovalLimits);
+
+    /// Uses up and returns the approval of the round before, if this call continues it with this
+    /// state.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be asked.
+    async fn is_continued(
+        &self,
+        call: &CallToApprove,
+        state: &Json,
+    ) -> Result<Option<String>, NotAsked>;
+
+    /// Records an approver's answer, as [`Approvals::decide`](crate::approvals::Approvals::decide) does.
+    async fn decide(
+        &self,
+        id: &str,
+        approver: &Approver,
+        is_approved: bool,
+        limits: ApprovalLimits,
+    ) -> Result<OpenQuestion, NotDecided>;
+
+    /// All calls that wait or have been answered.
+    async fn list(&self) -> Result<Vec<OpenQuestion>, NotDecided>;
+}
+
+/// The next step of a call that needs approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommonAsked {
+    /// The call runs, because it was approved before.
+    Approved {
+        /// The id of the approval, which is used up.
+        id: String,
+    },
+    /// The call waits.
+    Waiting {
+        /// The id of the question.
+        id: String,
+        /// The time left to answer.
+        left: Duration,
+    },
+}
+
+/// The answer to a waiting call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommonAnswer {
+    /// Nobody has answered, or the store cannot be reached.
+    Nothing,
+    /// The call runs.
+    Approved,
+    /// The call does not run.
+    Refused,
+    /// The question no longer exists.
+    Over,
+}
+
+/// A waiting call. If it is dropped, the question stays.
+#[derive(Debug)]
+pub(crate) struct CommonWaiting {
+    common: Arc<dyn CommonApprovals>,
+    call: CallToApprove,
+    waiter: String,
+    id: String,
+    expires: Instant,
+}
+
+impl CommonWaiting {
+    pub(crate) fn new(
+        common: Arc<dyn CommonApprovals>,
+        call: CallToApprove,
+        waiter: String,
+        (id, left): (String, Duration),
+    ) -> Self {
+        Self {
+            common,
+            call,
+            waiter,
+            id,
+            expires: Instant::now() + left,
+        }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) async fn answer(&self) -> Result<(), NotApproved> {
+        loop {
+            match self.common.look(&self.call, &self.id, &self.waiter).await {
+                CommonAnswer::Approved => return Ok(()),
+                CommonAnswer::Refused => return Err(NotApproved::Refused),
+                CommonAnswer::Nothing if Instant::now() < self.expires => sleep(LOOKING).await,
+                CommonAnswer::Nothing | CommonAnswer::Over => return Err(NotApproved::Over),
+            }
+        }
+    }
+}
+
+impl Drop for CommonWaiting {
+    fn drop(&mut self) {
+        self.common.give_up(&self.id, &self.waiter);
     }
 }

@@ -1,18 +1,28 @@
-//! The listening clients. Notifies them that a merged list has changed, at a limited rate.
+//! The listening clients, who are told that a merged list has changed, at a limited rate; and
+//! whether Fanlight has to listen to a server for changes of its lists.
+//!
+//! A single Fanlight process listens to every server. With several replicas each stream is one of
+//! many at the server. So a replica listens only while one of its clients listens, or while a list
+//! of the server has no lifetime (`ttlMs`; 2026-07-28 server/utilities/caching).
+//!
+//! When a new topology replaces the current one, lists are compared: which differ, and at which
+//! endpoints.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{Endpoint, Listen, Listening, ListeningGuard, ServerMessage, SessionKey};
+use fanlight_canonical::{
+    Endpoint, Listen, Listening, ListeningGuard, Parent, ServerMessage, SessionKey,
+};
 use fanlight_protocol::Notification;
 use fanlight_protocol::subscription::Lists;
+use futures_util::future::join_all;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
 
-use super::demand::Demand;
-use super::{Change, Differing};
+use super::{Catalogue, Catalogues, Change, ListKind};
 use crate::topology::{BackendId, Reader, Topology, View, settle_time};
 
 /// The sessions that a server has told of a change, and when; `None` for clients without one.
@@ -46,9 +56,9 @@ pub(crate) struct Listener {
 
 /// The messages that a listening client gets, and their sources. Set again with each topology.
 #[derive(Default)]
-pub(super) struct Hearing {
+pub(crate) struct Hearing {
     /// The principal whose lists the client sees; `None` if it sees the common lists.
-    pub(super) reader: Option<Reader>,
+    pub(crate) reader: Option<Reader>,
     /// The lists whose changes the gateway announces to this client.
     announced: Lists,
     /// The changes to announce to the client once they are due.
@@ -315,5 +325,258 @@ impl Drop for Registration {
             .set_clients(!state.listeners.is_empty());
         drop(state);
         drop(gone);
+    }
+}
+
+/// How long a stream stays open after nobody needs it. No option: clients come and go, and each new
+/// stream makes Fanlight read the lists again.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// The reasons to listen to servers for changes of lists.
+#[derive(Default)]
+pub(super) struct Demand {
+    /// Whether any client listens for changes.
+    clients: watch::Sender<bool>,
+    /// For each server, the lists that have no lifetime.
+    untimed: Mutex<HashMap<BackendId, Untimed>>,
+}
+
+type Untimed = watch::Sender<HashSet<ListKind>>;
+
+impl Demand {
+    fn set_clients(&self, listen: bool) {
+        self.clients
+            .send_if_modified(|listened| std::mem::replace(listened, listen) != listen);
+    }
+
+    /// Records that a list of a server was read, and whether it has a lifetime.
+    pub(crate) fn read(&self, backend: BackendId, kind: ListKind, is_timed: bool) {
+        self.untimed(backend).send_if_modified(|untimed| {
+            if is_timed {
+                untimed.remove(&kind)
+            } else {
+                untimed.insert(kind)
+            }
+        });
+    }
+
+    /// Forgets the servers for which `is_there` is false.
+    pub(crate) fn retain(&self, is_there: impl Fn(BackendId) -> bool) {
+        self.untimed.lock().retain(|backend, _| is_there(*backend));
+    }
+
+    /// Waits until Fanlight has to listen to the server.
+    pub(crate) async fn begins(&self, backend: BackendId) {
+        self.becomes(backend, true).await;
+    }
+
+    /// Waits until Fanlight has not had to listen to the server for [`LINGER`].
+    pub(crate) async fn ends(&self, backend: BackendId) {
+        loop {
+            self.becomes(backend, false).await;
+            if timeout(LINGER, self.begins(backend)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn becomes(&self, backend: BackendId, wanted: bool) {
+        let (mut clients, mut untimed) =
+            (self.clients.subscribe(), self.untimed(backend).subscribe());
+        loop {
+            if (*clients.borrow_and_update() || !untimed.borrow_and_update().is_empty()) == wanted {
+                return;
+            }
+            tokio::select! {
+                // The sender belongs to `self`, so it cannot close here.
+                _ = clients.changed() => {}
+                // The server has left the topology, so listening to it ends.
+                changed = untimed.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    fn untimed(&self, backend: BackendId) -> Untimed {
+        self.untimed.lock().entry(backend).or_default().clone()
+    }
+}
+
+/// The endpoints at which a list differs from the list of the previous topology.
+#[derive(Debug, Default)]
+pub(crate) struct Differing {
+    /// The list differs at every endpoint, or may, because the previous list is unknown.
+    everywhere: bool,
+    pub(super) endpoints: HashSet<Endpoint>,
+}
+
+impl Differing {
+    /// Whether the list differs at no endpoint.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.everywhere && self.endpoints.is_empty()
+    }
+
+    /// Whether the list differs at this endpoint.
+    pub(crate) fn includes(&self, endpoint: &Endpoint) -> bool {
+        self.everywhere || self.endpoints.contains(endpoint)
+    }
+}
+
+impl Catalogues {
+    /// Prepares to replace `old`: reads the unknown lists whose changes clients listen for, so that
+    /// they can be compared with the new ones. Such lists exist because with one server each client
+    /// reads its own.
+    pub(crate) async fn prepare_replacement(&self, old: &Arc<Topology>, new: &Arc<Topology>) {
+        let wanted = Change::ALL
+            .into_iter()
+            .filter(|change| self.is_wanted(*change));
+        let all = wanted.flat_map(|change| self.changed_by(change));
+        join_all(all.map(|catalogue| catalogue.prepare_replacement(old, new))).await;
+    }
+
+    /// Reads the lists whose changes clients listen for, and returns the endpoints where each
+    /// differs from before `new`. Unless `shows_all_the_same`, policy or canaries have changed, and
+    /// each list may differ for somebody anywhere.
+    pub(crate) async fn replaced(
+        &self,
+        new: &Arc<Topology>,
+        shows_all_the_same: bool,
+    ) -> Vec<(Change, Differing)> {
+        let wanted = Change::ALL
+            .into_iter()
+            .filter(|change| self.is_wanted(*change));
+        let differ = wanted.map(async |change| {
+            let mut differing = Differing {
+                everywhere: !shows_all_the_same,
+                ..Differing::default()
+            };
+            for one in join_all(
+                self.changed_by(change)
+                    .map(|catalogue| catalogue.replaced(new)),
+            )
+            .await
+            {
+                differing.everywhere |= one.everywhere;
+                differing.endpoints.extend(one.endpoints);
+            }
+            (change, differing)
+        });
+        join_all(differ).await
+    }
+
+    fn is_wanted(&self, change: Change) -> bool {
+        let [tools, ..] = &self.all;
+        tools.announcer.is_wanted(change)
+    }
+
+    /// Drops the parts of servers that are in neither topology. Requests that began with `old` may
+    /// still need its parts.
+    pub(crate) fn retain(&self, old: &Topology, new: &Topology) {
+        let is_in = |backend| old.get(backend).is_some() || new.get(backend).is_some();
+        let retain = |catalogue: &Catalogue| {
+            catalogue.with_state(|state| state.parts.retain(|backend, _| is_in(*backend)));
+        };
+        self.all.iter().for_each(|catalogue| retain(catalogue));
+        self.own.for_each(retain);
+    }
+}
+
+impl Catalogue {
+    /// Reads the list of a topology that is about to be replaced, if it is not known.
+    pub(super) async fn prepare_replacement(
+        self: &Arc<Self>,
+        old: &Arc<Topology>,
+        new: &Arc<Topology>,
+    ) {
+        let is_known = old.transparent_server().is_none() && self.newest_snapshot(old).is_some();
+        let is_unknown = match is_known {
+            true => false,
+            false => {
+                let trace = Parent::default();
+                timeout(
+                    old.limits.timeout,
+                    self.current(&View::everything(old), &trace),
+                )
+                .await
+                .map_or(true, |read| read.list.failures() > 0)
+            }
+        };
+        let mut endpoints = HashSet::new();
+        for endpoint in self.announcer.endpoints() {
+            let [before, after] =
+                [old, new].map(|topology| View::for_endpoint(Arc::clone(topology), &endpoint));
+            // Computes now what the endpoint shows by the old rules, for the comparison later.
+            drop(self.newest_in(&before));
+            // The tool that reads shortened results is in no catalogue.
+            if self.kind == ListKind::Tools && before.has_results() != after.has_results() {
+                endpoints.insert(endpoint);
+            }
+        }
+        self.with_state(|state| {
+            state.differs = Differing {
+                everywhere: is_unknown,
+                endpoints,
+            }
+        });
+    }
+
+    /// Reads the list of the new topology. Returns the endpoints where it differs from the previous
+    /// one.
+    pub(super) async fn replaced(self: &Arc<Self>, new: &Arc<Topology>) -> Differing {
+        // Servers that do not answer within the time for a list are left out.
+        let _ = self
+            .current(&View::everything(new), &Parent::default())
+            .await;
+        self.with_state(|state| std::mem::take(&mut state.differs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::time::{Instant, advance};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn backend_is_listened_to_for_clients_and_for_lists_that_do_not_say_how_long_they_hold() {
+        let (demand, [one, other]) = (
+            Arc::new(Demand::default()),
+            [BackendId::generate(), BackendId::generate()],
+        );
+        let is_wanted = async |backend| {
+            timeout(Duration::ZERO, demand.begins(backend))
+                .await
+                .is_ok()
+        };
+        demand.read(one, ListKind::Tools, true);
+        assert!(!is_wanted(one).await && !is_wanted(other).await);
+        demand.read(one, ListKind::Prompts, false);
+        assert!(is_wanted(one).await && !is_wanted(other).await);
+        demand.set_clients(true);
+        assert!(is_wanted(other).await);
+        demand.read(one, ListKind::Prompts, true);
+        demand.set_clients(false);
+        assert!(!is_wanted(one).await && !is_wanted(other).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stream_stays_for_a_while_after_the_last_client() {
+        let (demand, backend) = (Arc::new(Demand::default()), BackendId::generate());
+        demand.set_clients(true);
+        let waiting = Arc::clone(&demand);
+        let ended = tokio::spawn(async move {
+            waiting.ends(backend).await;
+            Instant::now()
+        });
+        advance(LINGER).await;
+        demand.set_clients(false);
+        tokio::task::yield_now().await;
+        advance(LINGER / 2).await;
+        demand.set_clients(true);
+        tokio::task::yield_now().await;
+        let left = Instant::now();
+        demand.set_clients(false);
+        assert_eq!(ended.await.unwrap() - left, LINGER);
     }
 }

@@ -8,7 +8,7 @@ use fanlight_canonical::{Outcome, Parent};
 use fanlight_protocol::Json;
 use tokio::time::Instant;
 
-use super::kept::covers;
+use super::load::covers;
 use super::part::Part;
 use super::starting::Wait;
 use super::{Catalogue, rests};

@@ -8,8 +8,7 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::estimated_tokens;
 use fanlight_protocol::visible::escaped;
 
-use super::pages::Pages;
-use super::shown::{LeanGroup, LeanList, Shown};
+use super::shown::{LeanGroup, LeanList, Pages, Shown};
 use super::snapshot::Entry;
 use super::view::ListView;
 use crate::search::{SearchIndex, SearchScope, WordMatch};

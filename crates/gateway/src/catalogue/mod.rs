@@ -10,11 +10,8 @@
 
 mod announce;
 mod changes;
-mod demand;
 mod describe;
 mod extensions;
-mod invalid;
-mod kept;
 mod lean;
 mod load;
 mod memory;
@@ -22,10 +19,8 @@ mod merging;
 mod needs;
 mod newest;
 mod own;
-mod pages;
 mod part;
 mod reading;
-mod replacement;
 mod rewritten;
 mod serving;
 mod shown;
@@ -63,14 +58,13 @@ pub(crate) use watch::ListWatcher;
 
 pub use crate::list_kind::ListKind;
 use crate::topology::{BackendId, CurrentTopology, Reader, Topology};
-use announce::Announcer;
 pub(crate) use announce::Listener;
+use announce::{Announcer, Differing};
 use extensions::ListCapabilities;
 use memory::{ListMemory, ReservedBytes};
 use newest::Basis;
 use own::{Own, OwnLists};
 use part::Part;
-use replacement::Differing;
 use watch::Background;
 
 /// One kind of list, merged from all servers.
@@ -196,7 +190,7 @@ impl Catalogues {
     }
 
     /// The list that `reader` sees: its own, or the common list for clients without authentication.
-    pub(crate) fn for_reader(&self, kind: ListKind, reader: Option<&Reader>) -> Arc<Catalogue> {
+    fn for_reader(&self, kind: ListKind, reader: Option<&Reader>) -> Arc<Catalogue> {
         match reader {
             None => Arc::clone(self.common(kind)),
             Some(reader) => self.own.catalogue(reader, kind, &self.all),
@@ -220,7 +214,7 @@ impl State {
     fn newest_of(&self, topology: &Topology) -> Option<&Arc<Snapshot>> {
         self.snapshots
             .front()
-            .filter(|snapshot| snapshot.topology() == topology.number())
+            .filter(|snapshot| snapshot.topology == topology.number)
     }
 
     fn part(&mut self, backend: BackendId) -> &mut Part {

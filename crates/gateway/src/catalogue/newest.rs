@@ -76,7 +76,7 @@ impl Catalogue {
                 .collect(),
             false => Vec::new(),
         };
-        let claims = claiming.iter().map(|list| list.generation()).sum();
+        let claims = claiming.iter().map(|list| list.generation).sum();
         let of_all = self
             .own
             .as_ref()
@@ -89,7 +89,7 @@ impl Catalogue {
             // Each version only grows, so an equal sum means that both are equal.
             let basis = Basis {
                 version: state.version + of_all,
-                topology: topology.number(),
+                topology: topology.number,
                 claims,
             };
             let is_same = state.merged == Some(basis);
@@ -168,11 +168,11 @@ impl Catalogue {
         topology: &Arc<Topology>,
     ) -> Arc<Snapshot> {
         let previous = self.with_state(|state| state.snapshots.front().cloned());
-        let earlier = previous.as_ref().map_or(0, |previous| previous.topology());
-        if earlier > snapshot.topology() {
+        let earlier = previous.as_ref().map_or(0, |previous| previous.topology);
+        if earlier > snapshot.topology {
             return snapshot;
         }
-        let is_same_topology = earlier == snapshot.topology();
+        let is_same_topology = earlier == snapshot.topology;
         let is_news = !is_same_topology
             || previous
                 .as_ref()
@@ -242,7 +242,7 @@ fn changed_at(
     endpoints: &[Endpoint],
     reader: Option<&Reader>,
 ) -> Vec<Endpoint> {
-    let is_same_topology = previous.topology() == new.topology();
+    let is_same_topology = previous.topology == new.topology;
     let everything = View::everything_for(topology, reader);
     let whole = |snapshot| ListView::new(Arc::clone(snapshot), &everything);
     let is_same_whole = whole(previous).offers_the_same(&whole(new));

@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
-use super::kept::{KeptPages, covers};
+use super::load::{KeptPages, covers};
 use super::part::{Loaded, Running};
 use super::starting::Wait;
 use super::{Catalogue, ListKind, load};

@@ -80,7 +80,7 @@ fn missing_arguments<'a>(
     let properties = tool
         .get("inputSchema")
         .and_then(|schema| schema.get("properties"));
-    let arguments = rewriting.arguments().all().iter().map(Argument::name);
+    let arguments = rewriting.arguments.all.iter().map(Argument::name);
     arguments.filter(move |name| {
         properties
             .as_ref()
@@ -116,10 +116,9 @@ impl Entry {
         }
         let arguments = self
             .rewriting
-            .as_ref()
-            .map(|rewriting| rewriting.arguments().all())
-            .unwrap_or_default();
-        changes.extend(arguments.iter().map(|argument| match argument.rule() {
+            .iter()
+            .flat_map(|rewriting| &rewriting.arguments.all);
+        changes.extend(arguments.map(|argument| match &argument.rule {
             ArgumentRule::Value(_) => format!("has a fixed argument {:?}", argument.name()),
             ArgumentRule::Default(value) => format!(
                 "has {value} as default of the argument {:?}",
@@ -137,7 +136,7 @@ impl Entry {
     /// If they have an argument that clients may not send.
     pub fn rewrite_call(&self, params: &Json) -> Result<Json, fanlight_protocol::RpcError> {
         match &self.rewriting {
-            Some(rewriting) => rewriting.arguments().apply(params, None),
+            Some(rewriting) => rewriting.arguments.apply(params, None),
             None => Ok(params.clone()),
         }
     }

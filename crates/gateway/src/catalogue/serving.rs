@@ -199,9 +199,8 @@ impl Catalogue {
     /// The snapshot of this topology and generation, if it is still kept.
     pub(crate) fn generation(&self, view: &View, generation: u64) -> Option<ListView> {
         let topology = view.topology();
-        let is_it = |found: &Snapshot| {
-            found.generation() == generation && found.topology() == topology.number()
-        };
+        let is_it =
+            |found: &Snapshot| found.generation == generation && found.topology == topology.number;
         let kept_in = |catalogue: &Self| {
             catalogue.with_state(|state| {
                 state

@@ -280,14 +280,6 @@ impl Snapshot {
         self.parts.iter().map(|part| &part.contribution)
     }
 
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    pub(super) fn topology(&self) -> u64 {
-        self.topology
-    }
-
     /// Whether clients would get the same texts from `other`.
     pub(super) fn equals(&self, other: &Self) -> bool {
         let places = |snapshot: &Self| -> Vec<_> {

@@ -10,8 +10,7 @@ use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{Response, task_support};
 
 use super::ListKind;
-use super::pages::{self, Pages};
-use super::shown::{Collision, Shown};
+use super::shown::{self, Collision, Pages, Shown};
 use super::snapshot::{Entry, InvalidEntry, Part, Snapshot, UnknownName, UnreadableEntry, find_in};
 use crate::merge::{self, Contribution, Except, Merged};
 use crate::topology::{BackendId, View};
@@ -415,9 +414,9 @@ impl ListView {
             lacking,
         } = page;
         let end = self.len().min(start.saturating_add(size.max(1)));
-        let ttl_left = pages::rounded(ttl_left);
+        let ttl_left = shown::rounded(ttl_left);
         let next = self.place(end);
-        let key = pages::Key {
+        let key = shown::Key {
             start: start.min(end),
             holder: next.map(|_| holder.clone()),
             taking_tasks,
@@ -432,7 +431,7 @@ impl ListView {
     fn write_page(
         &self,
         range: Range<usize>,
-        client: &pages::Key,
+        client: &shown::Key,
         ttl_left: Duration,
         next_cursor: Option<String>,
     ) -> Json {

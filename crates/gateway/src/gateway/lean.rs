@@ -11,7 +11,7 @@ use super::Gateway;
 use super::operation::{Operation, OwnCall, note_item};
 use crate::catalogue::{Entry, LeanList, ListView, OWN_TOOLS};
 use crate::fit::find_misfit;
-use crate::tasks::offered;
+use crate::tasks;
 
 /// The number of tools that `find_tools` returns by default, and the most.
 const LIMIT: (usize, usize) = (5, 50);
@@ -152,7 +152,7 @@ fn find(lean: &LeanList, list: &ListView, operation: &Operation, arguments: &Jso
 
 /// The definitions of found tools, as this client's full list has them.
 fn definitions(found: &[&Entry], operation: &Operation, context: &CallContext) -> Json {
-    let taking_tasks = offered::backends_that_take_tasks(&operation.view, context);
+    let taking_tasks = tasks::backends_that_take_tasks(&operation.view, context);
     Json::array(found.iter().map(|tool| {
         let takes_tasks = taking_tasks.contains(&tool.backend);
         let offered = takes_tasks.then(|| task_support::optional_for_tool(&tool.visible));

@@ -13,7 +13,7 @@ use crate::catalogue::{Entry, ListKind, ListView, PageOf, Served, is_starting};
 use crate::cursor::Position;
 use crate::fault;
 use crate::routing::find_by_prefix;
-use crate::tasks::offered;
+use crate::tasks;
 use crate::topology::{BackendId, Filtered, View};
 
 /// Extensions of clients, besides those that Fanlight knows, that are declared to servers when merged lists are read. Each new
@@ -85,7 +85,7 @@ impl Gateway {
         trace.cache_hit(is_cached);
         trace.partial_failures(list.failures());
         let taking_tasks = match kind {
-            ListKind::Tools => offered::backends_that_take_tasks(view, &call.context),
+            ListKind::Tools => tasks::backends_that_take_tasks(view, &call.context),
             _ => Vec::new(),
         };
         trace.record_rewriting(list.rewritten());

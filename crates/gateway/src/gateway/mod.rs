@@ -1,26 +1,28 @@
-//! The life of a request in the core: [`Gateway::resolve`], then
-//! [`Gateway::run`].
+//! The life of a request in the core: [`Gateway::resolve`], then [`Gateway::run`]. Servers and
+//! endpoints may be replaced while requests run.
 
 mod answers;
 mod lean;
 mod lists;
 mod operation;
 mod operators;
-mod replacement;
 mod results;
 mod several;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    About, BackendClient, Call, CallContext, Endpoint, Listen, Listening, Pending, Policy,
-    Rewritten, ServerMessages, SessionKey, Unresolved,
+    About, BackendClient, Call, CallContext, Detail, Endpoint, Listen, Listening, Pending, Policy,
+    Rewritten, ServerMessages, SessionKey,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
 use fanlight_protocol::{Method, Response, RpcError};
+use futures_util::future::OptionFuture;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio_util::sync::DropGuard;
+use tracing::debug;
 
 use crate::catalogue::{ListKind, ListWatcher, as_shown, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys};
@@ -30,7 +32,7 @@ use crate::reads::{CacheLimits, Reads};
 use crate::results::{KeptResults, ResultFiles};
 use crate::routing::{Asked, Directory, Routed, Target};
 use crate::subscribed::SessionSubscriptions;
-use crate::tasks::{self, CommonTaskOwners, Tasks, offered};
+use crate::tasks::{self, CommonTaskOwners, Tasks};
 use crate::topology::{
     BackendEntry, CurrentTopology, EndpointEntry, ListLimits, Member, NamingPolicy, Topology, View,
 };
@@ -171,7 +173,7 @@ impl Gateway {
             None => Ok(response),
             Some(client) => {
                 self.compare_tools(view, &response);
-                Ok(offered::list_for(only, &client, response))
+                Ok(tasks::list_for(only, &client, response))
             }
         }
     }
@@ -332,21 +334,11 @@ impl Gateway {
             target,
             ..
         } = operation;
-        let Unresolved {
-            method,
-            params,
-            context,
-        } = request.clone();
-        let messages = if view.has_filters() {
+        let mut call = request.clone();
+        call.messages = if view.has_filters() {
             shown_messages(view, &messages)
         } else {
             messages
-        };
-        let call = Call {
-            method,
-            params,
-            context,
-            messages,
         };
         let guarded = view
             .transparent_server()
@@ -518,5 +510,87 @@ async fn describe(view: &View, only: &Member, client: &CallContext) -> Result<Re
             describe_only(only, description),
         ))),
         Err(error) => Err(view.no_answer(only.id, &error)),
+    }
+}
+
+/// How many subscriptions are made again at the same time. No option: the limit spares servers, and
+/// a reload is complete once all are made.
+const AT_ONCE: usize = 32;
+
+impl Gateway {
+    /// Uses these servers, in this order, and these endpoints for new requests. Running requests
+    /// keep theirs. A server with the id of a current one counts as unchanged, so its lists and
+    /// kept reads stay.
+    ///
+    /// Listening clients keep listening. Clients with a different merged list are notified in the
+    /// background. Must not run twice at the same time.
+    pub async fn replace(
+        self: &Arc<Self>,
+        backends: Vec<BackendEntry>,
+        naming: &NamingPolicy,
+        lists: ListLimits,
+        endpoints: Vec<EndpointEntry>,
+        policy: Option<Arc<dyn Policy>>,
+    ) {
+        let old = self.topology.load();
+        let new = Topology::replace(&old, backends, naming, lists, endpoints, policy);
+        let has_same_canaries = new.has_canaries_of(&old);
+        let shows_all_the_same = new.has_policy_of(&old) && has_same_canaries;
+        if new.number == old.number {
+            return self.topology.replace(new);
+        }
+        self.lists.catalogues.prepare_replacement(&old, &new).await;
+        self.lists.catalogues.retain(&old, &new);
+        self.topology.replace(Arc::clone(&new));
+        let is_any_gone = !has_same_canaries || old.ids().any(|backend| new.get(backend).is_none());
+        // After the listeners, so that announcements have a stream.
+        let again = || self.subscribe_again(None, |_| true);
+        let subscribing = OptionFuture::from(is_any_gone.then(again)).map(drop);
+        let (directory, all) = (self.directory.clone(), self.lists.announcer.set_up());
+        self.lists
+            .spawn(directory.set_up_again(all, Arc::clone(&new), subscribing));
+        let lists = Arc::clone(&self.lists);
+        self.lists.spawn(async move {
+            let changes = lists.catalogues.replaced(&new, shows_all_the_same).await;
+            lists.announcer.announce_replacement(&changes);
+        });
+    }
+
+    /// Makes subscriptions of sessions again, of one session (in requests with this context) or of
+    /// all sessions. Removes those that `is_permitted` refuses.
+    pub fn subscribe_again<P: Fn(&Operation) -> bool + Send + Sync>(
+        self: &Arc<Self>,
+        of_one: Option<Arc<CallContext>>,
+        is_permitted: P,
+    ) -> impl Future<Output = ()> + Send + use<P> {
+        let requests = self.subscribed.requests(of_one);
+        let again = Arc::new((Arc::downgrade(self), is_permitted));
+        let subscribe = move |(session, uri, request): (SessionKey, String, Call)| {
+            let again = Arc::clone(&again);
+            async move {
+                let (gateway, is_permitted) = &*again;
+                let Some(gateway) = Weak::upgrade(gateway) else {
+                    return;
+                };
+                if !gateway.subscribed.has(session, &uri) {
+                    return;
+                }
+                let mut operation = gateway.resolve(request, Detail::Known).await;
+                if !is_permitted(&operation) {
+                    return gateway.subscribed.remove(session, &uri);
+                }
+                let response = gateway.run(&mut operation, ServerMessages::discard()).await;
+                if response.is_error() {
+                    debug!(
+                        error = response.body().as_text(),
+                        "subscription of a session not made again"
+                    );
+                }
+                if !gateway.subscribed.knows(session) {
+                    gateway.end_session(session);
+                }
+            }
+        };
+        stream::iter(requests).for_each_concurrent(AT_ONCE, subscribe)
     }
 }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    About, AmbiguousArguments, ApprovalRule, ApprovedBy, CallContext, Decidable, Detail, Interest,
-    Item, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Unresolved, Verdict,
+    About, AmbiguousArguments, ApprovalRule, ApprovedBy, Call, CallContext, Decidable, Detail,
+    Interest, Item, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Verdict,
 };
 use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Json, Member, rewrite_object};
@@ -34,7 +34,7 @@ const FILTER: &str = "filter";
 pub struct Operation {
     /// The client's view of the topology that the operation keeps.
     pub(super) view: View,
-    pub(super) request: Unresolved,
+    pub(super) request: Call,
     /// The target; `None` until it is needed. Once found it stays, even for further rounds of
     /// input.
     pub(super) target: FoundTarget,
@@ -99,7 +99,7 @@ impl Gateway {
     ///
     /// Servers get only requests for lists, and those only for [`Detail::Tool`] or a policy. A
     /// request that cannot be carried out gets an error when it runs.
-    pub async fn resolve(&self, request: Unresolved, detail: Detail) -> Operation {
+    pub async fn resolve(&self, request: Call, detail: Detail) -> Operation {
         let view = self.view_of(&request.context);
         let mut operation = Operation {
             view,
@@ -127,7 +127,7 @@ impl Gateway {
         }
         let is_governed = operation.view.rights().is_some();
         let needs_tool =
-            detail == Detail::Tool || is_governed || operation.view.topology().has_approvals();
+            detail == Detail::Tool || is_governed || operation.view.topology().has_approvals;
         // The server may have its own bounds for results.
         let is_server_needed = has_results && operation.view.results(None).is_none();
         // Lean lists leave tools out, whose names still belong in metrics.
@@ -167,10 +167,11 @@ impl Gateway {
 
     /// Notes the subject of a request for the audit log, as far as no server has to be asked.
     fn note_subject(&self, operation: &Operation) {
-        let Unresolved {
+        let Call {
             method,
             params,
             context,
+            ..
         } = &operation.request;
         let sent = operation.sent_request();
         match sent.and_then(|(backend, params)| Some((operation.view.get(backend)?, params))) {
@@ -307,12 +308,7 @@ impl Gateway {
     }
 
     /// The verdict about an entry that is hidden from the client, if a list has it.
-    fn hidden_verdict(
-        &self,
-        view: &View,
-        request: &Unresolved,
-        action: PolicyAction,
-    ) -> Option<Verdict> {
+    fn hidden_verdict(&self, view: &View, request: &Call, action: PolicyAction) -> Option<Verdict> {
         let (kind, name) = find_item(&request.method, request.params.as_ref())?;
         let everything = view.without_policy();
         let list = self.newest_list(&everything, kind)?;
@@ -506,7 +502,7 @@ pub(super) fn find_item(method: &Method, params: Option<&Json>) -> Option<(Polic
 }
 
 /// The name or URI in a request that may be about a kept result.
-fn kept_subject(request: &Unresolved) -> Option<String> {
+fn kept_subject(request: &Call) -> Option<String> {
     let params = request.params.as_ref();
     if request.method == Method::CallTool {
         let name = params?.peek("name")?.as_str()?;

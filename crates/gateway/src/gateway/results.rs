@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_canonical::{Keeper, PolicySubject, ProcessRun, Unresolved};
+use fanlight_canonical::{Call, Keeper, PolicySubject, ProcessRun};
 use fanlight_protocol::json::{Edits, Json, Kind, ObjectBuilder, Value};
 use fanlight_protocol::uri::{KEPT_RESULT, kept_result};
 use fanlight_protocol::{Method, Response, RpcError, code};
@@ -14,18 +14,17 @@ use super::Gateway;
 use super::lean::{refuse, tell};
 use super::operation::{Operation, OwnCall, note_item};
 use crate::catalogue::{ListKind, ListView, OWN_PREFIX, READ_RESULT, own_name, own_tool};
-use crate::fault;
 use crate::fit::find_misfit;
 use crate::results::{KeptRead, NoPiece, Part, PartUri, Piece, Shortener, off_worker};
-use crate::tasks;
 use crate::topology::{BackendId, View};
+use crate::{fault, tasks};
 
 /// Shortens the answer to a request after the gates have seen it.
 #[derive(Debug)]
 pub struct Shortening {
     core: Arc<Gateway>,
     view: View,
-    request: Unresolved,
+    request: Call,
     backend: Option<BackendId>,
     /// The call, as the policy decided about it.
     made_by: Option<Arc<PolicySubject>>,
@@ -85,7 +84,7 @@ impl Shortening {
             request,
             ..
         } = self;
-        let Unresolved {
+        let Call {
             params, context, ..
         } = request;
         let Some(result) = response.result() else {
@@ -192,10 +191,11 @@ impl Gateway {
     /// Resolves a request that reads a kept result, or that names one otherwise: no server gets it.
     /// Nothing records which result it is. `subject` is its name or URI.
     pub(super) async fn resolve_kept(&self, operation: &mut Operation, subject: String) {
-        let Unresolved {
+        let Call {
             method,
             params,
             context,
+            ..
         } = &operation.request;
         let Some(params) = params else { return };
         let is_call = *method == Method::CallTool;

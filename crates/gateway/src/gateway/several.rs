@@ -58,11 +58,7 @@ impl Gateway {
 
     /// Sends a method that Fanlight does not know to the server that owns a name in its parameters.
     /// Without such a name, tries the servers that may have the method, until one does.
-    pub(super) async fn forward_unknown(
-        &self,
-        view: &View,
-        call: Call,
-    ) -> Result<Response, RpcError> {
+    async fn forward_unknown(&self, view: &View, call: Call) -> Result<Response, RpcError> {
         let unknown = fault::unknown_method(call.method.as_str());
         let Method::Other(method) = &call.method else {
             return Err(unknown);

@@ -5,21 +5,17 @@
 //! first, of the client that keeps most.
 
 mod part;
-mod shape;
 mod shorten;
-mod table;
-#[cfg(test)]
-mod tests;
 
-use std::fmt;
-use std::io;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::{fmt, io};
 
 use bytes::Bytes;
 use fanlight_canonical::{Caller, HandleKind, HandleSeal, Keeper, Peer, PolicySubject};
-use fanlight_fair::{Claim, Member, Part as Share, PermitLimits, Semaphore};
+use fanlight_fair::{Claim, Member, PermitLimits, Semaphore};
 use fanlight_protocol::seal::{KeyError, Keys};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -29,7 +25,158 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::topology::ResultRules;
 pub(crate) use part::{Form, Part, PartUri, Piece, Query};
 pub(crate) use shorten::{Shortened, Shortener};
-use table::{Entry, Table};
+
+/// The most results that are kept, with all sections. Each takes some memory besides its bytes.
+const RESULTS: usize = 16_384;
+
+/// A section, and whether it is its disk and not its memory.
+type RoomKey = (Arc<str>, bool);
+
+/// A kept result with its owner.
+struct Entry {
+    handle: Box<str>,
+    owner: Caller,
+    peer: Peer,
+    room: RoomKey,
+    size: usize,
+    until: Instant,
+    result: Arc<KeptResult>,
+}
+
+/// The kept results, indexed so that each change touches few of them.
+#[derive(Default)]
+struct Table {
+    /// The results by number; newer ones have greater numbers.
+    entries: HashMap<u64, Entry>,
+    numbers: HashMap<Box<str>, u64>,
+    by_end: BTreeSet<(Instant, u64)>,
+    rooms: HashMap<RoomKey, Room>,
+    last: u64,
+}
+
+/// The results in memory or on disk of one section.
+#[derive(Default)]
+struct Room {
+    size: usize,
+    shares: HashMap<Peer, Share>,
+}
+
+/// The results of one peer in a room.
+#[derive(Default)]
+struct Share {
+    size: usize,
+    numbers: BTreeSet<u64>,
+}
+
+impl Table {
+    fn find(&self, handle: &str) -> Option<&Entry> {
+        self.entries.get(self.numbers.get(handle)?)
+    }
+
+    /// The end of the result that ends first.
+    fn first_end(&self) -> Option<Instant> {
+        self.by_end.first().map(|(until, _)| *until)
+    }
+
+    /// Whether a new result of a peer goes to disk: to the first of memory and disk that has free
+    /// room, else to the one whose next result to leave is older. `None` if it is too large.
+    fn goes_to_disk(
+        &self,
+        section: &Arc<str>,
+        peer: &Peer,
+        size: usize,
+        limits: [usize; 2],
+    ) -> Option<bool> {
+        let rooms = [false, true].into_iter().zip(limits);
+        let displaced = |on_disk: bool, limit: usize| {
+            let room = self.rooms.get(&(Arc::clone(section), on_disk));
+            let held = room.map_or(0, |room| room.size);
+            let is_free = self.entries.len() < RESULTS && size <= limit.saturating_sub(held);
+            let next = room.and_then(|room| room.next_to_leave(peer, size));
+            (!is_free).then_some(next.unwrap_or(u64::MAX))
+        };
+        let fitting = rooms.filter(|(_, limit)| size <= *limit);
+        let chosen = fitting.min_by_key(|(on_disk, limit)| displaced(*on_disk, *limit));
+        chosen.map(|(on_disk, _)| on_disk)
+    }
+
+    /// Adds a result to its room, which may hold `limit` bytes; returns those that leave for it.
+    /// `None` if there are too many results elsewhere.
+    fn add(&mut self, entry: Entry, limit: usize) -> Option<Vec<Entry>> {
+        let mut left = Vec::new();
+        loop {
+            let room = self.rooms.get(&entry.room);
+            let held = room.map_or(0, |room| room.size);
+            if self.entries.len() < RESULTS && entry.size <= limit.saturating_sub(held) {
+                break;
+            }
+            let next = room?.next_to_leave(&entry.peer, entry.size)?;
+            left.extend(self.remove(next));
+        }
+        self.last += 1;
+        self.numbers.insert(entry.handle.clone(), self.last);
+        self.by_end.insert((entry.until, self.last));
+        let room = self.rooms.entry(entry.room.clone()).or_default();
+        room.size += entry.size;
+        let share = room.shares.entry(entry.peer.clone()).or_default();
+        share.size += entry.size;
+        share.numbers.insert(self.last);
+        self.entries.insert(self.last, entry);
+        Some(left)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&number)?;
+        self.numbers.remove(&entry.handle);
+        self.by_end.remove(&(entry.until, number));
+        let room = self.rooms.get_mut(&entry.room)?;
+        room.size -= entry.size;
+        let share = room.shares.get_mut(&entry.peer)?;
+        share.size -= entry.size;
+        share.numbers.remove(&number);
+        if share.numbers.is_empty() {
+            room.shares.remove(&entry.peer);
+        }
+        Some(entry)
+    }
+
+    /// Removes the results whose time is over.
+    fn remove_ended(&mut self, now: Instant) -> Vec<Entry> {
+        let mut ended = Vec::new();
+        while let Some((until, number)) = self.by_end.first().copied()
+            && until <= now
+        {
+            ended.extend(self.remove(number));
+        }
+        ended
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        let shares = self.rooms.values().flat_map(|room| room.shares.values());
+        let shared: usize = shares.map(|share| share.numbers.len()).sum();
+        assert_eq!(
+            [self.numbers.len(), self.by_end.len(), shared],
+            [self.entries.len(); 3]
+        );
+        self.entries.len()
+    }
+}
+
+impl Room {
+    /// The oldest result of the peer that keeps most, if this peer keeps one of `size` more.
+    fn next_to_leave(&self, peer: &Peer, size: usize) -> Option<u64> {
+        let with_new = |(of, share): &(&Peer, &Share)| {
+            let more = if *of == peer { size } else { 0 };
+            (share.size + more, *of == peer)
+        };
+        let (_, share) = self.shares.iter().max_by_key(with_new)?;
+        share.numbers.first().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests;
 
 /// The largest text that is cut without a thread of its own, in bytes.
 const QUICK: usize = 256 << 10;
@@ -118,8 +265,8 @@ impl KeptResults {
         let handles = HandleSeal::new(keys)?;
         let readers = Semaphore::new(PermitLimits {
             permits: READS,
-            of_share: Share::AS_MUCH_AS_IT_LEAVES,
-            of_member: Share::AS_MUCH_AS_IT_LEAVES,
+            of_share: fanlight_fair::Part::AS_MUCH_AS_IT_LEAVES,
+            of_member: fanlight_fair::Part::AS_MUCH_AS_IT_LEAVES,
         });
         Ok(Arc::new_cyclic(|itself| Self {
             state: Mutex::default(),

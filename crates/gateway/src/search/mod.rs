@@ -1,14 +1,12 @@
 //! Lexical search for tools: BM25 over weighted fields, with stems, synonyms, prefixes and
 //! misspellings.
 //!
-//! [`ToolWords`] are the words of one server's tools. They stay while its list does, since most changes
-//! concern one server. A [`SearchIndex`] finds them in a merged list. A [`SearchScope`] has the tools
-//! that one view shows. Document frequencies count these alone, so nothing that a client may not see
-//! changes what it finds.
+//! [`ToolWords`] are the words of one server's tools. They stay while its list does, since most
+//! changes concern one server. A [`SearchIndex`] finds them in a merged list. A [`SearchScope`] has
+//! the tools that one view shows. Document frequencies count these alone, so nothing that a client
+//! may not see changes what it finds.
 
-mod texts;
 mod tool_words;
-mod words;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,7 +15,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 pub(crate) use tool_words::ToolWords;
-use words::{for_each_word, is_stop, stem, synonyms};
+use tool_words::{for_each_word, is_stop, stem, synonyms};
 
 /// The fields of a tool, each with its weight and its usual number of words. The constants are on
 /// a plateau: half or twice of any changes little.

@@ -8,8 +8,12 @@
 //! Under a policy the core also remembers the call that created a task. A client that may no longer
 //! make that call learns nothing of the task. Other replicas share both facts, and decide by their
 //! own policy and their own definition of the tool.
+//!
+//! A server with the tasks extension does not say which tools take tasks. Without such a statement,
+//! a client of the 2025-11-25 dialect, which asks for tasks itself, must not do so. Fanlight makes
+//! a task of any answer of such a server, so all its tools take tasks.
+
 mod list;
-pub(crate) mod offered;
 mod owners;
 
 use std::collections::HashMap;
@@ -17,25 +21,25 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendError, Call, CallContext, HandleSeal, Listen, PolicyKind, PolicySubject, ServerMessages,
+    BackendError, Call, CallContext, HandleSeal, Listen, PolicyKind, PolicySubject, TaskDialect,
 };
 use fanlight_fair::limit;
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Response, RpcError, code};
-use futures_util::StreamExt as _;
+use fanlight_protocol::{Json, Method, Response, RpcError, code, task_support};
 use futures_util::stream::FuturesOrdered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use memchr::memmem;
 use tokio::time::timeout;
 
-pub(crate) use self::owners::reduce;
-pub use self::owners::{CommonTask, CommonTaskOwners};
-use self::owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey};
 use crate::catalogue::ListWatcher;
 use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, Member, View};
 use crate::uri_places::has_unicode_escape;
+pub(crate) use owners::reduce;
+pub use owners::{CommonTask, CommonTaskOwners};
+use owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey};
 
 /// How many tasks of one request are looked up at the same time. [`ListLimits::unknown_tasks`](crate::ListLimits::unknown_tasks)
 /// is the limit for users, and this one only orders the requests.
@@ -406,13 +410,12 @@ impl Tasks {
         context: &Arc<CallContext>,
         task: &str,
     ) -> Result<BackendId, RpcError> {
-        let call = Call {
-            method: Method::GetTask,
-            params: Some(ObjectBuilder::new().string("taskId", task).finish()),
+        let call = Call::new(
+            Method::GetTask,
+            Some(ObjectBuilder::new().string("taskId", task).finish()),
             // Sent as the client's own request, because the task may belong to its session.
-            context: context.without_progress(),
-            messages: ServerMessages::discard(),
-        };
+            context.without_progress(),
+        );
         let mut asked: FuturesOrdered<_> = view
             .backends()
             .filter(|backend| !Self::are_guarded(context, backend))
@@ -509,6 +512,47 @@ fn find_created(result: &Json) -> Option<Json> {
         return Some(result.clone());
     }
     Some(result.slice(task?)).filter(Json::is_object)
+}
+
+/// The servers whose tools the client may call as tasks although they do not say so.
+pub(crate) fn backends_that_take_tasks(view: &View, client: &CallContext) -> Vec<BackendId> {
+    let backends = view
+        .backends()
+        .filter(|backend| takes_tasks(backend, client));
+    backends.map(|backend| backend.id).collect()
+}
+
+/// The only server's list of tools for a client.
+pub(crate) fn list_for(only: &Member, client: &CallContext, response: Response) -> Response {
+    if !takes_tasks(only, client) {
+        return response;
+    }
+    match response
+        .result()
+        .and_then(|list| task_support::optional_for_list(&list))
+    {
+        Some(list) => response.with_body(&list),
+        None => response,
+    }
+}
+
+fn takes_tasks(backend: &Member, client: &CallContext) -> bool {
+    if client.tasks != Some(TaskDialect::Requested) {
+        return false;
+    }
+    // Lists do not wait for a disconnected server, which could take no call either.
+    let Some(Ok(description)) = backend
+        .serving(&client.caller)
+        .describe(client)
+        .now_or_never()
+    else {
+        return false;
+    };
+    // A description of a session comes from a session in which the extension is not declared.
+    !description.is_of_session()
+        && description
+            .capabilities()
+            .is_some_and(|all| has_tasks_extension(&all))
 }
 
 #[cfg(test)]

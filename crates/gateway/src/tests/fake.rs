@@ -10,7 +10,7 @@ use fanlight_canonical::rights::{ItemFilter, ItemKind, NameForm, ServerNames, Se
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, BackendTraits, Call, CallContext,
     Caller, Decidable as _, Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver,
-    Parent, Pending, Principal, ServerMessage, ServerMessages, SessionKey, SignInWish, Unresolved,
+    Parent, Pending, Principal, ServerMessage, ServerMessages, SessionKey, SignInWish,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
@@ -610,13 +610,11 @@ pub(super) fn limits(page_size: usize) -> ListLimits {
 }
 
 pub(super) fn call(method: &str, params: Option<&str>) -> Call {
-    Call {
-        method: Method::from_name(method),
-        params: params
-            .map(|text| Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()),
-        context: CallContext::internal(),
-        messages: ServerMessages::discard(),
-    }
+    Call::new(
+        Method::from_name(method),
+        params.map(|text| Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()),
+        CallContext::internal(),
+    )
 }
 
 /// A listening client.
@@ -728,14 +726,7 @@ impl Gateway {
             messages,
         } = call;
         let mut operation = self
-            .resolve(
-                Unresolved {
-                    method,
-                    params,
-                    context,
-                },
-                Detail::Known,
-            )
+            .resolve(Call::new(method, params, context), Detail::Known)
             .await;
         self.run(&mut operation, messages).await
     }
@@ -758,14 +749,7 @@ impl Gateway {
         let (method, params, context) =
             (Method::CallTool, Some(params.finish()), Arc::new(context));
         let operation = self
-            .resolve(
-                Unresolved {
-                    method,
-                    params,
-                    context,
-                },
-                Detail::Tool,
-            )
+            .resolve(Call::new(method, params, context), Detail::Tool)
             .await;
         operation.definition().map(Arc::clone)
     }

@@ -197,7 +197,7 @@ async fn private_list_is_read_for_each_principal_and_served_to_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn private_tool_is_resolved_by_the_list_of_its_caller() {
-    use fanlight_canonical::{Decidable as _, Detail, Unresolved};
+    use fanlight_canonical::{Call, Decidable as _, Detail};
     let scene = private();
     let tool = async |name: &str, tool: &str| {
         let Call { method, params, .. } = call(
@@ -208,11 +208,7 @@ async fn private_tool_is_resolved_by_the_list_of_its_caller() {
             caller: caller(name),
             ..(*CallContext::internal()).clone()
         };
-        let request = Unresolved {
-            method,
-            params,
-            context: Arc::new(context),
-        };
+        let request = Call::new(method, params, Arc::new(context));
         let operation = scene.gateway.resolve(request, Detail::Tool).await;
         operation
             .tool()

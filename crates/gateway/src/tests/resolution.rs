@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fanlight_canonical::{CallContext, Decidable as _, Detail, ServerMessages, Unresolved};
+use fanlight_canonical::{Call, CallContext, Decidable as _, Detail, ServerMessages};
 use fanlight_protocol::{Json, Method};
 use futures_util::poll;
 use proptest::collection::vec;
@@ -132,11 +132,7 @@ async fn what_runs_is_what_was_resolved(name: &str, configurations: Vec<Configur
     let gateway = Arc::clone(&reloading.scene.gateway);
     let params =
         Some(Json::parse(format!(r#"{{"name":"{name}","arguments":{{}}}}"#).into(), 8).unwrap());
-    let request = Unresolved {
-        method: Method::CallTool,
-        params,
-        context: CallContext::internal(),
-    };
+    let request = Call::new(Method::CallTool, params, CallContext::internal());
     let mut operation = reloading
         .during(gateway.resolve(request, Detail::Tool))
         .await;

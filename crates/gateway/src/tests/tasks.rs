@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use fanlight_canonical::{
-    Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey,
-};
+use fanlight_canonical::{Call, CallContext, Caller, Interest, Principal, SessionKey};
 use fanlight_protocol::Method;
 use fanlight_protocol::json::Json;
 use tokio::time::{Instant, sleep};
@@ -38,13 +36,12 @@ impl Scene {
             tasks: Some(fanlight_canonical::TaskDialect::Extension),
             ..(*CallContext::internal()).clone()
         };
-        let call = Call {
-            method: Method::from_name(method),
-            params: (!params.is_empty())
+        let call = Call::new(
+            Method::from_name(method),
+            (!params.is_empty())
                 .then(|| Json::parse(Bytes::copy_from_slice(params.as_bytes()), 64).unwrap()),
-            context: Arc::new(context),
-            messages: ServerMessages::discard(),
-        };
+            Arc::new(context),
+        );
         self.gateway.handle(call).await.body().as_text().to_owned()
     }
 }

@@ -9,8 +9,7 @@ use futures_util::poll;
 use tokio::sync::Semaphore;
 
 use super::fake::*;
-use crate::BackendId;
-use crate::NamingPolicy;
+use crate::{BackendId, NamingPolicy};
 
 const T: &str = r#""result":{"tools":[{"name":"1"},{"name":"2"}]}"#;
 

@@ -4,7 +4,6 @@
 //! to its end. State that outlives a request belongs to a [`BackendId`], never to a server's
 //! position.
 
-mod alias;
 mod endpoint;
 mod naming;
 mod rewriting;
@@ -29,6 +28,7 @@ use tokio::sync::Notify;
 
 use crate::list_kind::{ListKind, ListStore};
 use crate::mirror::Mirror;
+use naming::has_alias_form;
 
 pub(crate) use endpoint::Endpoints;
 pub use endpoint::{EndpointEntry, LeanRules, ResultRules};
@@ -53,15 +53,17 @@ impl BackendId {
 
 /// The servers, their names, filters and limits, and the endpoints.
 pub(crate) struct Topology {
-    number: u64,
+    /// The number of the topology; a later one has a greater number.
+    pub(crate) number: u64,
     /// The servers in configuration order, which decides merging.
     backends: Vec<Member>,
     /// The index of each server in `backends`.
     positions: HashMap<BackendId, usize, RandomState>,
     /// Other versions of servers, which clients cannot use by name.
     hidden: Vec<Arc<dyn BackendClient>>,
-    has_approvals: bool,
-    pub(crate) has_canaries: bool,
+    /// Whether calls of any tool need approval.
+    pub(crate) has_approvals: bool,
+    has_canaries: bool,
     /// Whether large results of any server are shortened, whatever the endpoint.
     has_results: bool,
     pub(crate) limits: ListLimits,
@@ -215,11 +217,6 @@ impl Topology {
             .all(|backend| canary(self, backend) == canary(other, backend))
     }
 
-    /// The number of the topology; a later one has a greater number.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// The servers in configuration order.
     pub(crate) fn backends(&self) -> &[Member] {
         &self.backends
@@ -256,7 +253,7 @@ impl Topology {
 
     /// The server that an alias belongs to, and the server's own URI for the resource.
     pub(crate) fn unalias(&self, uri: &str) -> Option<(&Member, String)> {
-        if !alias::has_form(uri) {
+        if !has_alias_form(uri) {
             return None;
         }
         self.backends
@@ -285,11 +282,6 @@ impl Topology {
     /// Whether definitions that strict clients reject are left out.
     pub(crate) fn leaves_out_invalid(&self) -> bool {
         self.limits.leaves_out_invalid && self.backends.len() > 1
-    }
-
-    /// Whether calls of any tool need approval.
-    pub(crate) fn has_approvals(&self) -> bool {
-        self.has_approvals
     }
 
     /// The only server, if nothing is renamed, rewritten or hidden. Then everything passes

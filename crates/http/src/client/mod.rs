@@ -8,7 +8,7 @@
 //!
 //! The rest of a long body is read from the socket without hyper, which saves a copy (`body`). A
 //! long event stream is read without hyper from its first byte, so that it keeps no buffers
-//! (`head_gate`, `socket_body`).
+//! (`connection`, `socket_body`).
 //!
 //! The invariant that `fuzz/fuzz_targets/http_pool.rs` tries to break: **a response never contains
 //! a byte that the server sent for another request.** It follows from these rules, each stated
@@ -22,16 +22,15 @@
 mod body;
 mod body_buffer;
 mod connection;
-mod connector;
-mod head_gate;
 mod pool;
 mod shared_waker;
 mod socket_body;
-pub mod worker;
 
+use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -44,11 +43,8 @@ pub use body::ResponseBody;
 use body::{CheckedOut, announced_idle};
 pub use body_buffer::BodyBuffer;
 use connection::PooledConnection;
-use connector::Connector;
-pub use connector::{ConnectError, is_out_of_files, tcp_connector};
-use pool::Pool;
-pub use pool::{announce_shortage, shortages};
-use worker::{PerWorker, workers};
+pub use pool::{ConnectError, is_out_of_files, shortages, tcp_connector, wait_for_file};
+use pool::{Connector, Pool};
 
 /// The client of one server.
 pub struct PooledClient {
@@ -237,7 +233,7 @@ impl Future for ResponseFuture {
                     }
                     // The error contains the request only if nothing of it was written.
                     Poll::Ready(Err(mut error)) => match error.take_message() {
-                        Some(request) if connection.was_idle() => State::Unsent(Box::new(request)),
+                        Some(request) if connection.was_idle => State::Unsent(Box::new(request)),
                         Some(_) => return Poll::Ready(Err(Error::Unsent(error.into_error()))),
                         None => return Poll::Ready(Err(Error::Connection(error.into_error()))),
                     },
@@ -257,5 +253,94 @@ impl Drop for ResponseFuture {
                 self.pool.give(connection, None);
             }
         }
+    }
+}
+
+/// The number of workers with their own values; further ones share them.
+const MAX_WORKERS: usize = 64;
+
+thread_local! {
+    /// `None` on a thread that is not a worker.
+    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+static WORKERS: AtomicUsize = AtomicUsize::new(1);
+
+/// Makes the current thread worker `number`, from 0, of `workers`. To be called at the start of the
+/// thread. Must not be called on a runtime that moves tasks between threads.
+pub fn enter_worker(number: usize, workers: usize) {
+    WORKERS.store(workers.max(1), Ordering::Relaxed);
+    NUMBER.set(Some(number % MAX_WORKERS));
+}
+
+/// The number of workers; 1 if none has entered.
+fn workers() -> usize {
+    WORKERS.load(Ordering::Relaxed)
+}
+
+/// One value for each worker, made at its first use. Threads that are not workers share one.
+pub struct PerWorker<T> {
+    of_workers: Box<[OnceLock<Box<T>>]>,
+    of_others: OnceLock<Box<T>>,
+}
+
+impl<T> Default for PerWorker<T> {
+    fn default() -> Self {
+        Self {
+            of_workers: (0..MAX_WORKERS).map(|_| OnceLock::new()).collect(),
+            of_others: OnceLock::new(),
+        }
+    }
+}
+
+impl<T> PerWorker<T> {
+    /// All values made so far.
+    fn all(&self) -> impl Iterator<Item = &T> {
+        self.of_workers
+            .iter()
+            .chain([&self.of_others])
+            .filter_map(|own| own.get().map(Box::as_ref))
+    }
+
+    /// The value of the current thread.
+    pub fn get(&self, make: impl FnOnce() -> T) -> &T {
+        let own = NUMBER
+            .get()
+            .and_then(|number| self.of_workers.get(number))
+            .unwrap_or(&self.of_others);
+        own.get_or_init(|| Box::new(make()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn each_worker_has_a_value_and_all_other_threads_share_one() {
+        let made = AtomicUsize::new(0);
+        let values = PerWorker::default();
+        let get = |number: Option<usize>| {
+            let in_thread = || {
+                if let Some(number) = number {
+                    enter_worker(number, 1);
+                }
+                *values.get(|| made.fetch_add(1, Ordering::Relaxed))
+            };
+            thread::scope(|scope| scope.spawn(in_thread).join().unwrap())
+        };
+        assert_eq!(
+            [
+                get(Some(1)),
+                get(None),
+                get(Some(0)),
+                get(Some(1)),
+                get(None),
+                get(Some(MAX_WORKERS))
+            ],
+            [0, 1, 2, 0, 1, 2]
+        );
     }
 }

@@ -15,7 +15,9 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_http::client::{BodyBuffer, Error, PoolSettings, PooledClient, ResponseBody, worker};
+use fanlight_http::client::{
+    BodyBuffer, Error, PoolSettings, PooledClient, ResponseBody, enter_worker,
+};
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -275,7 +277,7 @@ fn connections_are_not_shared_between_workers() {
     let worker = |number| {
         let (client, target) = (Arc::clone(&client), target);
         thread::spawn(move || {
-            worker::enter(number, 2);
+            enter_worker(number, 2);
             runtime().block_on(async {
                 for _ in 0..3 {
                     assert_eq!(body_of(client.execute(post(&target)).await).await, "ok");

@@ -20,7 +20,7 @@ use fanlight_frontend::forwarding::{
     ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, LARGEST_WINDOW,
     LONGEST_ENVELOPE, Opened, Refused, Replicas, TASK_ELSEWHERE,
 };
-use fanlight_http::client::worker::PerWorker;
+use fanlight_http::client::PerWorker;
 use fanlight_protocol::seal::{KeyError, Keys};
 use futures_util::future::BoxFuture;
 use h2::Reason;
@@ -563,7 +563,7 @@ mod tests {
                 scope.spawn({
                     let link = &link;
                     move || {
-                        fanlight_http::client::worker::enter(number, 2);
+                        fanlight_http::client::enter_worker(number, 2);
                         runtime().block_on(forward(link, RUN))
                     }
                 });

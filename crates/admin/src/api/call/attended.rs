@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::response::Response;
 use axum::response::sse::Event;
 use fanlight_canonical::{
-    Detail, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, Unresolved,
+    Call, Detail, MessageReceiver, ServerMessage, ServerMessages, ServerRequest,
 };
 use fanlight_gateway::Operation;
 use fanlight_protocol::input::{InputRequired, MAX_INPUT_ROUNDS};
@@ -147,11 +147,7 @@ impl Attended {
             Json::literal(CAPABILITIES),
             true,
         );
-        let request = Unresolved {
-            method: call.method,
-            params: Some(call.params),
-            context,
-        };
+        let request = Call::new(call.method, Some(call.params), context);
         let mut operation = self
             .admin
             .subject

@@ -14,8 +14,8 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use fanlight_canonical::{
-    CallContext, Caller, Detail, Endpoint, Holder, MessageReceiver, Principal, ServerMessage,
-    ServerMessages, Unresolved, cancelled_by_operator,
+    Call, CallContext, Caller, Detail, Endpoint, Holder, MessageReceiver, Principal, ServerMessage,
+    ServerMessages, cancelled_by_operator,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability, required_capabilities};
 use fanlight_protocol::input::InputRequired;
@@ -105,11 +105,7 @@ async fn unattended(subject: &Subject, call: OperatorCall) -> Json {
     let traced = TracedCall::begin(subject, &call);
     let context = traced.context(subject, call.endpoint, Json::empty_object(), false);
     let (messages, mut refusals) = Refusals::channel(traced.parent());
-    let request = Unresolved {
-        method: call.method,
-        params: Some(call.params),
-        context,
-    };
+    let request = Call::new(call.method, Some(call.params), context);
     let gateway = &subject.gateway;
     let answer = async {
         let mut operation = gateway.resolve(request, Detail::Known).await;

@@ -6,7 +6,7 @@
 //! | of a session | the one that opened the session; before that, one that follows from the session's key |
 //! | about a task | the one that made the task; if unknown, those that answer, in turn |
 //! | for a list | the primary one while it answers, so that pages and lists belong together |
-//! | any other | the better one of two that are drawn (`choice`) |
+//! | any other | a usable one, the less busy of two that are drawn |
 //!
 //! A request that certainly did not run, because its endpoint was unreachable, goes to another one
 //! at once. No other request is repeated, unless the server's `retry` allows it.
@@ -15,8 +15,10 @@
 //! services as equal. Here a session, task or list names its endpoint, an unresponsive endpoint
 //! gets one trial call, and a repeated request leaves out the endpoints it has been to. Without
 //! these parts, some twenty lines of tower would remain.
+//!
+//! "The power of two choices" is almost as good as comparing all endpoints. And unlike the least
+//! busy one, the choice differs between gateways at the same moment.
 
-mod choice;
 mod following;
 mod tending;
 
@@ -32,25 +34,26 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, code};
+use smallvec::SmallVec;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
 use super::ServerParts;
 use super::instance::{Common, Instance, Readiness};
 use super::places::Places;
+use crate::health::Item;
 use crate::repeats::{self, Repeats};
 use crate::settings::{BackendSettings, KnownServer, telemetry_of};
 use crate::subscriptions::SessionSubscriptions;
 use crate::tasks::owners::TaskOwners;
-use choice::Tried;
 
 /// The instances of a server with one set of credentials. They end when this is dropped.
 pub(super) struct Group {
     server: Arc<ServerParts>,
     /// The settings of each instance, except for its URL.
     pub(super) settings: BackendSettings,
-    common: Common,
+    pub(super) common: Common,
     /// The only instance, unless the server has several endpoints.
     pub(super) only: Option<Arc<Instance>>,
     /// The endpoints in the order of the configuration. After them come former endpoints that still
@@ -122,7 +125,7 @@ impl Group {
         let settled = async {
             loop {
                 changes.mark_unchanged();
-                let best = choice::best(&self.members.load(), &[]);
+                let best = best(&self.members.load(), &[]);
                 if best.is_some_and(|readiness| readiness != Readiness::Connecting)
                     || changes.changed().await.is_err()
                 {
@@ -138,8 +141,7 @@ impl Group {
         if self.only.is_some() {
             return self.only.clone();
         }
-        if choice::best(&self.members.load(), &[]).is_none_or(|best| best == Readiness::Connecting)
-        {
+        if best(&self.members.load(), &[]).is_none_or(|best| best == Readiness::Connecting) {
             Box::pin(self.settle()).await;
         }
         self.choose(call, &[])
@@ -158,7 +160,7 @@ impl Group {
         {
             return Some(primary);
         }
-        choice::better_of_two(&members, tried, &call.method)
+        better_of_two(&members, tried, &call.method)
     }
 
     /// The endpoint of a client's session.
@@ -174,7 +176,7 @@ impl Group {
         };
         match members.iter().find(has_it) {
             Some(member) => Some(Arc::clone(member)),
-            None => choice::choose_by_value(members, tried, |number| {
+            None => choose_by_value(members, tried, |number| {
                 self.hasher.hash_one((session, number))
             }),
         }
@@ -289,7 +291,7 @@ impl Group {
     /// `None` if no other endpoint is more suitable.
     fn next(&self, call: &Call, left: &Instance, tried: &[u64]) -> Option<Arc<Instance>> {
         let is_worth_it =
-            choice::best(&self.members.load(), tried).is_some_and(|best| best != Readiness::Down);
+            best(&self.members.load(), tried).is_some_and(|best| best != Readiness::Down);
         let next = self.choose(call, tried).filter(|_| is_worth_it)?;
         if let Some(session) = call
             .context
@@ -466,11 +468,6 @@ impl Group {
         self.only.iter().for_each(|only| only.pool.base.wake());
     }
 
-    /// A token that is cancelled when the group ends.
-    pub(super) fn shutdown_token(&self) -> CancellationToken {
-        self.common.shutdown.clone()
-    }
-
     /// Waits for a connection for lists that was made after `since`. Returns its time.
     pub(super) async fn connection_made(&self, since: Option<Instant>) -> Instant {
         if let Some(only) = &self.only {
@@ -517,4 +514,100 @@ pub(super) fn unknown_status(transport: &'static str) -> BackendStatus {
 /// basic/utilities/tasks, Protocol Errors). It then did nothing.
 fn does_not_know(response: &Response) -> bool {
     response.error_code() == Some(code::INVALID_PARAMS)
+}
+
+/// The numbers of the endpoints that a request has been to.
+type Tried = SmallVec<[u64; 4]>;
+
+/// Equally suitable endpoints.
+type Equals<'a> = SmallVec<[&'a Arc<Instance>; 8]>;
+
+/// The suitability of an endpoint; the first is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Suitability {
+    Ready,
+    Connecting,
+    Down,
+}
+
+impl Suitability {
+    /// The suitability of an endpoint. `may_try` tells whether the request can show that the
+    /// endpoint answers calls again.
+    fn judge(readiness: Readiness, may_try: bool) -> Self {
+        match readiness {
+            Readiness::Trial if may_try => Self::Ready,
+            Readiness::Ready => Self::Ready,
+            Readiness::Connecting => Self::Connecting,
+            Readiness::Trial | Readiness::Down => Self::Down,
+        }
+    }
+}
+
+/// The readiness of the best untried endpoint, if there is one.
+fn best(members: &[Arc<Instance>], tried: &[u64]) -> Option<Readiness> {
+    open(members, tried).map(|member| member.readiness()).min()
+}
+
+/// The less busy of two endpoints drawn from the most suitable ones. If an endpoint's trial is due
+/// and a request of this method can end it, that endpoint.
+fn better_of_two(
+    members: &[Arc<Instance>],
+    tried: &[u64],
+    method: &Method,
+) -> Option<Arc<Instance>> {
+    let may_try = Item::is_of(method);
+    let (fit, trial) = best_suited(members, tried, may_try);
+    if let Some(trial) = trial.filter(|_| may_try) {
+        return Some(Arc::clone(trial));
+    }
+    let first = fastrand::usize(..fit.len().max(1));
+    let second =
+        (first + 1 + fastrand::usize(..fit.len().saturating_sub(1).max(1))) % fit.len().max(1);
+    let drawn = [first, second].into_iter().filter_map(|at| fit.get(at));
+    drawn
+        .min_by_key(|member| member.load.cost())
+        .map(|member| Arc::clone(member))
+}
+
+/// The most suitable endpoint with the highest value. It stays the same while the most suitable
+/// endpoints do.
+fn choose_by_value(
+    members: &[Arc<Instance>],
+    tried: &[u64],
+    value: impl Fn(u64) -> u64,
+) -> Option<Arc<Instance>> {
+    let (fit, _) = best_suited(members, tried, true);
+    fit.into_iter()
+        .max_by_key(|member| value(member.number))
+        .cloned()
+}
+
+/// The most suitable endpoints, and one of them whose trial is due.
+fn best_suited<'a>(
+    members: &'a [Arc<Instance>],
+    tried: &[u64],
+    may_try: bool,
+) -> (Equals<'a>, Option<&'a Arc<Instance>>) {
+    let (mut fit, mut trial, mut best) = (Equals::new(), None, Suitability::Down);
+    for member in open(members, tried) {
+        let readiness = member.readiness();
+        let suitability = Suitability::judge(readiness, may_try);
+        if suitability < best {
+            (fit, trial, best) = (Equals::new(), None, suitability);
+        }
+        if suitability == best {
+            trial = trial.or((readiness == Readiness::Trial).then_some(member));
+            fit.push(member);
+        }
+    }
+    (fit, trial)
+}
+
+fn open<'a>(
+    members: &'a [Arc<Instance>],
+    tried: &[u64],
+) -> impl Iterator<Item = &'a Arc<Instance>> {
+    members
+        .iter()
+        .filter(|member| !member.is_leaving() && !tried.contains(&member.number))
 }

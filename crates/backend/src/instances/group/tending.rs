@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::super::instance::Instance;
 use super::super::places::{Place, Places};
 use super::{Group, Primary};
-use crate::connection::supervisor::State;
+use crate::connection::supervised::State;
 use crate::settings::{BackendSettings, Endpoints, HealthPolicy};
 
 /// The interval between checks whether a leaving endpoint is still needed. A constant, since

@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_protocol::json::{Edits, Member, rewrite_object};
-use fanlight_protocol::meta;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::revision::MirroredMember;
 use fanlight_protocol::{
-    Json, Method, Notification, Questions, Response, Revision, RpcError, code, header,
+    Json, Method, Notification, Questions, Response, Revision, RpcError, code, header, meta,
 };
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;

@@ -8,7 +8,7 @@ use fanlight_protocol::param_header::annotations;
 use fanlight_protocol::revision::Rules;
 
 use super::*;
-use fanlight_canonical::{Caller, Principal, ServerMessages, SessionKey};
+use fanlight_canonical::{Caller, Principal, SessionKey};
 
 fn json(text: &str) -> Json {
     Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()
@@ -333,12 +333,11 @@ fn a_retry_of_a_call_that_is_gone_is_not_run_anew() {
             caller: caller(session),
             ..(*CallContext::internal()).clone()
         };
-        let call = Call {
-            method: method.clone(),
-            params: Some(Json::literal(params)),
-            context: Arc::new(context),
-            messages: ServerMessages::discard(),
-        };
+        let call = Call::new(
+            method.clone(),
+            Some(Json::literal(params)),
+            Arc::new(context),
+        );
         dialect(revision)
             .lost_conversation(&call)
             .and_then(|answer| answer.error_code())

@@ -3,27 +3,29 @@
 
 mod pending;
 mod reader;
-mod writer;
 
-use std::future::{pending, ready};
+use std::future::{Ready, pending, ready};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::BackendError;
+use fanlight_canonical::{BackendError, Pending};
 use fanlight_protocol::{Method, Revision};
-use futures_util::future::Either;
+use fanlight_telemetry::Propagation;
+use futures_util::future::{BoxFuture, Either};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use self::pending::{Outcome, PendingCall, PendingCalls, ServerRequestEvent};
-use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests};
-use crate::request::{OutgoingRequest, Reply, SessionSigns, TransportContext, cancelled_text};
+use crate::request::deadline::PausableDeadline;
+use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests, ServerRequestReply};
+use crate::request::{
+    ActiveRequest, OutgoingRequest, Reply, SessionSigns, TransportContext, cancelled_text,
+};
 use crate::settings::OPEN_SERVER_REQUESTS;
-
-pub(crate) use self::reader::Reader;
-pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
+use pending::{Outcome, PendingCall, PendingCalls, ServerRequestEvent};
+pub(crate) use reader::Reader;
 
 /// A channel to a server. Dropping it ends the channel.
 pub(crate) struct Channel {
@@ -58,7 +60,7 @@ impl Channel {
     ) -> Self {
         let end = CancellationToken::new();
         let shared = Arc::new(Shared {
-            liveness: Liveness::new(context.health.most_timeouts()),
+            liveness: Liveness::new(context.health.policy.timeouts),
             context,
             pending: PendingCalls::default(),
             writer: Box::new(writer),
@@ -378,7 +380,7 @@ pub(crate) struct Liveness {
 
 impl Liveness {
     /// Starts without any signs; `most_timeouts` timeouts in a row are doubtful.
-    pub(crate) fn new(most_timeouts: usize) -> Self {
+    fn new(most_timeouts: usize) -> Self {
         Self {
             most_timeouts,
             received: AtomicU64::new(0),
@@ -463,4 +465,51 @@ mod liveness_tests {
         liveness.answer();
         assert_eq!([timeout(), timeout(), timeout()], [false, false, true]);
     }
+}
+
+/// Sends messages to one server.
+pub(crate) trait MessageWriter: Send + Sync {
+    /// Begins to send a message; waits while the queue is full. `of` is the request and its trace
+    /// context, for the message's headers, if the transport has headers. `deadline` belongs to the
+    /// message's call. It is notified once part of the message may have been written.
+    fn begin(
+        &self,
+        text: Bytes,
+        revision: Revision,
+        of: Option<(&Propagation, &ActiveRequest<'_>)>,
+        deadline: Option<&Arc<PausableDeadline>>,
+    ) -> Begun<'_>;
+
+    /// Sends the reply to a server's request. The call stays paused until the reply has been sent,
+    /// or until the server has it.
+    fn reply(&self, reply: ServerRequestReply, revision: Revision) -> Pending<'_, ()>;
+
+    /// Sends a message without waiting; returns false if it was dropped because the queue is full.
+    fn send_detached(&self, text: Bytes, revision: Revision) -> bool;
+
+    /// Finishes sending a message in the background; its outcome is not needed.
+    fn detach(&self, sending: SendFuture);
+
+    /// The error of requests after the transport's end.
+    fn end_error(&self) -> BackendError;
+}
+
+/// Resolves once the server has accepted or refused a message.
+pub(crate) type SendFuture = BoxFuture<'static, Result<Sent, BackendError>>;
+
+/// The outcome of [`MessageWriter::begin`]: `None` if the server neither accepts nor refuses
+/// messages. Most are ready at once, without an allocation.
+pub(crate) type Begun<'a> =
+    Either<Ready<Result<Option<SendFuture>, BackendError>>, Pending<'a, Option<SendFuture>>>;
+
+/// The server's reaction to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Accepted,
+    Rejected {
+        /// The HTTP status.
+        status: u16,
+        /// The pause that the server asks for.
+        pause: Option<Duration>,
+    },
 }

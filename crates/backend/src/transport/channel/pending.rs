@@ -14,8 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::request::deadline::PausableDeadline;
 use crate::request::request_number;
 use crate::request::server_request::{OpenServerRequests, PendingServerRequest};
-use fanlight_canonical::BackendError;
-use fanlight_canonical::{CallContext, ServerMessages};
+use fanlight_canonical::{BackendError, CallContext, ServerMessages};
 
 pub(super) type Outcome = Result<Response, BackendError>;
 

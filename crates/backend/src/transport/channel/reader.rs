@@ -5,9 +5,8 @@
 
 use bytes::Bytes;
 use fanlight_protocol::capability::MissingCapability;
-use fanlight_protocol::meta;
 use fanlight_protocol::{
-    Json, Message, MessageError, Method, Notification, Questions, Request, partial,
+    Json, Message, MessageError, Method, Notification, Questions, Request, meta, partial,
 };
 use fanlight_telemetry::recording::Captured;
 
@@ -19,10 +18,8 @@ use crate::request::server_request::{
     ImmediateReply, PendingServerRequest, cancelled_id, cannot_ask_text, refuse_modern,
     reply_immediately,
 };
-use crate::request::trace;
-use crate::request::{meant_for, messages, request_number};
-use fanlight_canonical::BackendError;
-use fanlight_canonical::{ServerMessage, ServerMessages};
+use crate::request::{meant_for, messages, request_number, server_request_span};
+use fanlight_canonical::{BackendError, ServerMessage, ServerMessages};
 
 /// The number of characters of an invalid message in the log.
 const SHOWN: usize = 120;
@@ -31,9 +28,9 @@ const SHOWN: usize = 120;
 pub(crate) struct Reader<'a> {
     shared: &'a Shared,
     /// The number of valid messages.
-    valid: u64,
+    pub(crate) valid: u64,
     /// The number of invalid messages.
-    garbage: u64,
+    pub(crate) garbage: u64,
 }
 
 impl<'a> Reader<'a> {
@@ -43,16 +40,6 @@ impl<'a> Reader<'a> {
             valid: 0,
             garbage: 0,
         }
-    }
-
-    /// The number of valid messages.
-    pub(crate) fn valid(&self) -> u64 {
-        self.valid
-    }
-
-    /// The number of invalid messages.
-    pub(crate) fn garbage(&self) -> u64 {
-        self.garbage
     }
 
     /// Gives a line to the recording, if there is one.
@@ -135,7 +122,7 @@ impl<'a> Reader<'a> {
             }
             RequestTarget::Ambiguous => return Err(unasked("several clients are possible")),
         };
-        let span = trace::server_request_span(&self.shared.context.telemetry, &trace, request);
+        let span = server_request_span(&self.shared.context.telemetry, &trace, request);
         let limits = self.shared.context.server_request_limits();
         let (pending, for_client) = PendingServerRequest::new(request, &deadline, limits, span)?;
         let place = asks

@@ -17,8 +17,7 @@ use super::{HttpTransport, REST, drain};
 use crate::log::excerpt;
 use crate::memory::Arriving;
 use crate::request::{ActiveRequest, Reply, SessionSigns, messages, request_number};
-use fanlight_canonical::BackendError;
-use fanlight_canonical::Pending;
+use fanlight_canonical::{BackendError, Pending};
 
 /// The number of bytes to read of a body that explains a rejection.
 const EXPLANATION: usize = 1 << 10;

@@ -26,10 +26,8 @@ use reqwest::Url;
 use tokio::task::yield_now;
 use tokio_rustls::rustls;
 
-use super::authorities::Authorities;
 use super::coding::Coding;
-use super::connector::Connector;
-use super::tls_error::is_refused_handshake;
+use super::connector::{Authorities, Connector, is_refused_handshake};
 use crate::credentials::NoCredentials;
 use crate::log::excerpt;
 use crate::transport::recorded::RecordedExchange;
@@ -54,7 +52,7 @@ pub(super) struct LibraryClient {
 /// A URL for requests.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    url: Url,
+    pub(crate) url: Url,
     uri: Uri,
     /// The path and query, as in a request line.
     path: Uri,
@@ -232,10 +230,6 @@ impl Target {
         let uri: Uri = url.as_str().parse().ok()?;
         let path = uri.path_and_query()?.clone().into();
         Some(Self { url, uri, path })
-    }
-
-    pub(super) fn url(&self) -> &Url {
-        &self.url
     }
 
     /// The host, with the port unless the scheme implies it.

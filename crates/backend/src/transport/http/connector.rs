@@ -1,14 +1,18 @@
-//! Makes the connections to a server with TLS or behind a proxy.
+//! Makes the connections to a server with TLS or behind a proxy: certificate authorities, TLS
+//! errors.
 
 use std::error::Error;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fanlight_http::client::{PoolSettings, announce_shortage, is_out_of_files, tcp_connector};
+use fanlight_config::settings::read_bounded;
+use fanlight_http::client::{PoolSettings, is_out_of_files, tcp_connector, wait_for_file};
 use futures_util::future::BoxFuture;
 use http::Uri;
 use http::uri::Scheme;
@@ -18,14 +22,16 @@ use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::Intercept;
 use hyper_util::rt::TokioIo;
+use rustls_platform_verifier::Verifier;
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
-use tokio_rustls::rustls::ClientConfig;
-use tokio_rustls::rustls::pki_types::ServerName;
+use tokio::time::timeout;
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{self, AlertDescription, ClientConfig};
 use tower_service::Service;
 
-/// The pause before another attempt to connect when the process has as many open files as it may.
-const RETRY_WITHOUT_FILES: Duration = Duration::from_millis(50);
+use crate::log::excerpt;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -48,7 +54,7 @@ enum Route {
 }
 
 /// A connection, perhaps with TLS to a proxy and, within that, to the server.
-pub(super) struct ServerStream {
+pub(crate) struct ServerStream {
     io: MaybeHttpsStream<MaybeHttpsStream<TokioIo<TcpStream>>>,
     is_forwarded: bool,
 }
@@ -133,10 +139,7 @@ impl Service<Uri> for Connector {
             loop {
                 match timeout(connector.timeout, connector.clone().connect()).await? {
                     // The request limits its own time.
-                    Err(error) if is_out_of_files(&*error) => {
-                        announce_shortage();
-                        sleep(RETRY_WITHOUT_FILES).await;
-                    }
+                    Err(error) if is_out_of_files(&*error) => wait_for_file().await,
                     outcome => return outcome,
                 }
             }
@@ -187,5 +190,73 @@ impl Write for ServerStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// The maximum size of a certificate file in bytes.
+const LONGEST: usize = 1 << 20;
+
+/// Certificates of authorities.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Authorities(Vec<CertificateDer<'static>>);
+
+impl Authorities {
+    /// Reads the certificates in a PEM file; none without a file. The error names the file, since
+    /// it is for operators.
+    pub(super) fn read(file: Option<&Path>) -> Result<Self, String> {
+        let Some(file) = file else {
+            return Ok(Self::default());
+        };
+        let shown = excerpt(file.as_os_str().as_encoded_bytes(), 200);
+        let cannot = |why: String| format!("its `caFile` {shown} cannot be used: {why}");
+        let pem = read_bounded(file, LONGEST).map_err(|error| cannot(error.to_string()))?;
+        if pem.len() > LONGEST {
+            return Err(cannot(format!("it is larger than {LONGEST} bytes")));
+        }
+        match CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>() {
+            Ok(found) if !found.is_empty() => Ok(Self(found)),
+            _ => Err(cannot("it has no certificate in PEM form".to_owned())),
+        }
+    }
+
+    /// Settings for TLS that accept certificates of these authorities, too.
+    pub(super) fn tls(self) -> Result<ClientConfig, rustls::Error> {
+        let provider = CryptoProvider::get_default().cloned();
+        let provider = provider.unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
+        let verifier = Verifier::new_with_extra_roots(self.0, Arc::clone(&provider))?;
+        Ok(ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth())
+    }
+}
+
+/// Whether the server refused the client's part of the handshake. With TLS 1.3 this error arrives
+/// after the client considers the handshake complete, but before the server reads a request.
+pub(super) fn is_refused_handshake(error: &(dyn Error + 'static)) -> bool {
+    matches!(
+        find(error),
+        Some(rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired
+                | AlertDescription::BadCertificate
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::UnknownCA
+        ))
+    )
+}
+
+/// The TLS error inside another error, if there is one. The inner error of an [`io::Error`] is not
+/// its source.
+pub(super) fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(found) = error.downcast_ref() {
+        return Some(found);
+    }
+    let inner = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    match inner {
+        Some(inner) => find(inner),
+        None => error.source().and_then(find),
     }
 }

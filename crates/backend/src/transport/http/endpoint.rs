@@ -1,19 +1,28 @@
 //! The shared state of all transports to one HTTP server: the client with its pool, the URL and the
 //! configured headers.
+//!
+//! Credentials may have to be obtained before a request, which is repeated once if the server
+//! refuses them.
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
+use fanlight_canonical::{BackendError, Caller, Remedy};
 use fanlight_http::client::PoolSettings;
 use fanlight_protocol::{USER_AGENT, sse};
 use fanlight_telemetry::BackendTelemetry;
+use fanlight_telemetry::recording::Tap;
+use futures_util::future::BoxFuture;
 use http::Method;
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
@@ -21,15 +30,13 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::authorities::Authorities;
-use super::authorized::Exchange;
-use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, Target};
+use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, ResponseFuture, Target};
+use super::connector::Authorities;
 use super::headers::ConfiguredHeaders;
 use super::problem::{self, Problem};
-use crate::credentials::CredentialSource;
+use crate::credentials::{CredentialSource, MessageTarget, Refusal};
 use crate::log::excerpt;
 use crate::settings::{Secret, origin_of};
-use fanlight_canonical::{BackendError, Caller, Remedy};
 
 /// The number of characters kept of a `WWW-Authenticate` header.
 const CHALLENGE: usize = 1000;
@@ -201,7 +208,7 @@ impl HttpEndpoint {
         if matches!(response.status.as_u16(), 401 | 403) {
             let text = response
                 .headers
-                .get(header::WWW_AUTHENTICATE)
+                .get(WWW_AUTHENTICATE)
                 .map(|value| excerpt(value.as_bytes(), CHALLENGE));
             *self.challenge.lock() = text;
         }
@@ -232,7 +239,7 @@ impl HttpEndpoint {
 
     /// Whether the connection is not encrypted.
     pub(crate) fn is_plain(&self) -> bool {
-        self.target.url().scheme() == "http"
+        self.target.url.scheme() == "http"
     }
 
     /// Whether a server that was tried without TLS speaks TLS. Only a handshake can tell.
@@ -257,7 +264,7 @@ impl HttpEndpoint {
     /// Requests the server's root over TLS without checking the certificate. Nothing secret is
     /// sent, and only the handshake matters.
     async fn try_tls(&self) -> Option<reqwest::Result<reqwest::Response>> {
-        let mut url = self.target.url().clone();
+        let mut url = self.target.url.clone();
         let builder = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -272,7 +279,7 @@ impl HttpEndpoint {
     /// The metadata about the server's protection (RFC 9728, 3.1), at most `limit` bytes. It is
     /// read only from the server's own origin, without credentials.
     pub(crate) async fn protected_resource(&self, limit: usize) -> Option<Bytes> {
-        let mut url = self.target.url().clone();
+        let mut url = self.target.url.clone();
         let path = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("/.well-known/oauth-protected-resource{path}"));
         url.set_query(None);
@@ -327,6 +334,142 @@ fn without_credentials(mut url: Url) -> (Url, Option<HeaderValue>) {
     (url, value)
 }
 
+const DPOP_NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
+
+/// A request in progress.
+pub(super) enum Exchange {
+    /// A request with the configured headers only.
+    Plain(ResponseFuture),
+    /// A request with additional credentials.
+    Authorized {
+        request: BoxFuture<'static, Result<HttpResponse, HttpError>>,
+        may_be_sent: Arc<AtomicBool>,
+    },
+}
+
+impl Exchange {
+    /// Sends a request with credentials.
+    fn authorized(
+        client: &Arc<HttpClient>,
+        source: &Arc<dyn CredentialSource>,
+        request: HttpRequest,
+        tap: Option<&Arc<Tap>>,
+    ) -> Self {
+        let may_be_sent = Arc::<AtomicBool>::default();
+        let sending = Sending {
+            client: Arc::clone(client),
+            may_be_sent: Arc::clone(&may_be_sent),
+            tap: tap.cloned(),
+        };
+        Self::Authorized {
+            request: Box::pin(sending.run(Arc::clone(source), request)),
+            may_be_sent,
+        }
+    }
+
+    /// Whether part of the request may have been written.
+    pub(super) fn may_be_sent(&self) -> bool {
+        match self {
+            Self::Plain(request) => request.may_be_sent(),
+            Self::Authorized { may_be_sent, .. } => may_be_sent.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Future for Exchange {
+    type Output = Result<HttpResponse, HttpError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Plain(request) => Pin::new(request).poll(cx),
+            Self::Authorized { request, .. } => request.as_mut().poll(cx),
+        }
+    }
+}
+
+struct Sending {
+    client: Arc<HttpClient>,
+    may_be_sent: Arc<AtomicBool>,
+    /// The tap of the running recording.
+    tap: Option<Arc<Tap>>,
+}
+
+impl Sending {
+    async fn run(
+        self,
+        source: Arc<dyn CredentialSource>,
+        request: HttpRequest,
+    ) -> Result<HttpResponse, HttpError> {
+        let target = MessageTarget {
+            method: &request.method,
+            url: &request.target.url,
+        };
+        let shown = source.credentials(&target).headers().await?;
+        let response = self.send(request.clone(), &shown).await?;
+        let Some(refused) = refusal(&response, &request, shown) else {
+            return Ok(response);
+        };
+        // The request certainly did not run. It is sent once more with other credentials, but not a
+        // third time.
+        match source.replace(refused) {
+            None => Ok(response),
+            Some(pending) => {
+                let other = pending.await?;
+                let response = self.send(request.clone(), &other).await?;
+                let again = refusal(&response, &request, other);
+                match again.and_then(|refusal| source.give_up(&refusal)) {
+                    Some(missing) => Err(missing.into()),
+                    None => Ok(response),
+                }
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        mut request: HttpRequest,
+        shown: &HeaderMap,
+    ) -> Result<HttpResponse, HttpError> {
+        for (name, value) in shown {
+            self.tap.iter().for_each(|tap| tap.hide(value.as_bytes()));
+            request.headers.insert(name, value.clone());
+        }
+        let mut sent = pin!(self.client.execute(request));
+        std::future::poll_fn(|cx| {
+            let polled = sent.as_mut().poll(cx);
+            if sent.may_be_sent() {
+                self.may_be_sent.store(true, Ordering::Relaxed);
+            }
+            polled
+        })
+        .await
+    }
+}
+
+/// The refusal of credentials, if the response is one: 401, or 403 with a challenge (2026-07-28
+/// basic/authorization, Scope Challenge Handling). Any other 403 concerns the request itself.
+fn refusal(response: &HttpResponse, request: &HttpRequest, shown: HeaderMap) -> Option<Refusal> {
+    let challenges: Vec<_> = response
+        .headers
+        .get_all(WWW_AUTHENTICATE)
+        .iter()
+        .cloned()
+        .collect();
+    let is_refusal = match response.status.as_u16() {
+        401 => true,
+        403 => !challenges.is_empty(),
+        _ => false,
+    };
+    is_refusal.then(|| Refusal {
+        status: response.status,
+        challenges,
+        nonce: response.headers.get(DPOP_NONCE).cloned(),
+        shown,
+        method: request.method.clone(),
+        url: request.target.url.clone(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,7 +502,7 @@ mod tests {
             ("X-A", "1"),
         ];
         let endpoint = endpoint("http://me:pw@127.0.0.1:1/mcp", &configured).unwrap();
-        assert_eq!(endpoint.target.url().as_str(), "http://127.0.0.1:1/mcp");
+        assert_eq!(endpoint.target.url.as_str(), "http://127.0.0.1:1/mcp");
         assert_eq!(endpoint.headers.current()["authorization"], "Bearer t");
         assert_eq!(
             endpoint.headers.current()["accept"],

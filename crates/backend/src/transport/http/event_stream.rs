@@ -23,7 +23,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// A stream that is being read.
 pub(super) struct EventStream {
-    http: HttpResponse,
+    pub(crate) http: HttpResponse,
     events: EventDecoder,
     arriving: Arriving,
     limit: usize,
@@ -140,10 +140,6 @@ impl EventStream {
                     .max(bounds.shortest),
             );
         }
-    }
-
-    pub(super) fn into_response(self) -> HttpResponse {
-        self.http
     }
 }
 

@@ -2,8 +2,6 @@
 //! outside of calls come on the stream of a GET. `sse_transport` is the legacy transport.
 
 mod answer;
-mod authorities;
-mod authorized;
 mod client;
 mod coding;
 mod connector;
@@ -14,7 +12,6 @@ mod notification_stream;
 mod problem;
 mod sse_transport;
 mod streamed_answer;
-mod tls_error;
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -30,11 +27,11 @@ use http::header::{HeaderMap, HeaderValue};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+use endpoint::Exchange;
 pub(crate) use endpoint::HttpEndpoint;
 pub(crate) use notification_stream::{StreamState, StreamUnavailable};
 
 use answer::answers_in_json;
-use authorized::Exchange;
 use client::{HttpResponse, Target};
 use headers::{MessageHeaders, PROTOCOL_VERSION};
 use sse_transport::joined_url;
@@ -191,7 +188,7 @@ impl HttpTransport {
         }
         let location = response.headers.get(http::header::LOCATION);
         let url =
-            location.and_then(|location| joined_url(self.target().url(), location.as_bytes()).ok());
+            location.and_then(|location| joined_url(&self.target().url, location.as_bytes()).ok());
         let Some(target) = url.and_then(Target::new) else {
             return false;
         };

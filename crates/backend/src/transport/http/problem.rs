@@ -10,7 +10,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, InvalidMessage};
 
 use super::client::HttpError;
-use super::tls_error::{find, is_refused_handshake};
+use super::connector::{find, is_refused_handshake};
 use crate::log::excerpt;
 
 /// The number of certificate names to show.

@@ -50,11 +50,10 @@ impl HttpTransport {
             Ok(Some(event)) if event.name == "endpoint" => event,
             _ => return Ok(None),
         };
-        let url = joined_url(self.target().url(), &first.data).map_err(|why| {
-            BackendError::Malformed {
+        let url =
+            joined_url(&self.target().url, &first.data).map_err(|why| BackendError::Malformed {
                 reason: format!("its \"endpoint\" event {why}"),
-            }
-        })?;
+            })?;
         let unnamed = || BackendError::Malformed {
             reason: "its \"endpoint\" event names no URI".into(),
         };

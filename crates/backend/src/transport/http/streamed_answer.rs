@@ -21,8 +21,9 @@ use crate::request::server_request::{
     CALL_HAS_ENDED, ImmediateReply, OpenServerRequests, PendingServerRequest, ServerRequestReply,
     cancelled_id, cannot_ask_text, refuse_modern, reply_immediately,
 };
-use crate::request::trace;
-use crate::request::{ActiveRequest, Reply, meant_for, messages, request_number};
+use crate::request::{
+    ActiveRequest, Reply, meant_for, messages, request_number, server_request_span,
+};
 use crate::settings::{DELIVERY, RetryDelays, server_retry};
 use fanlight_canonical::{BackendError, ServerMessage, StreamSignal};
 
@@ -92,7 +93,7 @@ impl HttpTransport {
             loop {
                 let read = self.read_stream(&mut stream, request, &mut reading).await?;
                 if let Some(response) = read {
-                    drain(&self.endpoint, &self.context.tasks, stream.into_response());
+                    drain(&self.endpoint, &self.context.tasks, stream.http);
                     if !reading.requests.is_empty() {
                         self.reply_after_call(std::mem::take(&mut reading.requests));
                     }
@@ -292,8 +293,7 @@ impl HttpTransport {
             }
             return self.reply_to_server(text).await;
         }
-        let span =
-            trace::server_request_span(&self.context.telemetry, &request.sending.parent(), asked);
+        let span = server_request_span(&self.context.telemetry, &request.sending.parent(), asked);
         match PendingServerRequest::new(
             asked,
             request.deadline,
@@ -302,7 +302,7 @@ impl HttpTransport {
         ) {
             Ok((pending, for_client)) => {
                 let sent = request.messages.send(ServerMessage::Request(for_client));
-                match timeout_at(pending.deadline(), sent).await {
+                match timeout_at(pending.deadline, sent).await {
                     Ok(()) => requests.add(pending),
                     Err(_) => {
                         self.reply_to_server(cannot_ask_text(&asked.id, "it does not keep up"))

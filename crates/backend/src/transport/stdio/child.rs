@@ -1,7 +1,13 @@
 //! Starts a child process, and ends it with all its descendants: through a guard if there is one,
 //! otherwise as a process group.
+//!
+//! The start waits for a free file when Fanlight has as many open files as it may; they become free
+//! as calls end, and those kept for later use are closed meanwhile
+//! ([`fanlight_http::client::shortages`]). The child's environment has few of Fanlight's own
+//! variables, which include the secrets of all servers.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,17 +15,18 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_canonical::BackendError;
+use fanlight_config::settings::is_own_variable;
+use fanlight_http::client::{is_out_of_files, wait_for_file};
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
 use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::ProcessSettings;
-use super::environment::environment;
 use crate::log::excerpt;
-use crate::transport::files::with_files;
-use fanlight_canonical::BackendError;
+use crate::settings::{ProcessPolicy, Secret};
 
 /// The interval for polling whether the rest of a process group has ended.
 const POLL: Duration = Duration::from_millis(20);
@@ -297,7 +304,7 @@ impl Process {
             self.signal(Signal::TERM);
             let deadline = Instant::now() + grace;
             while self.group_exists() && Instant::now() < deadline {
-                tokio::time::sleep(POLL).await;
+                sleep(POLL).await;
             }
             if self.group_exists() {
                 self.signal(Signal::KILL);
@@ -346,5 +353,203 @@ impl Drop for Process {
             #[cfg(not(target_os = "linux"))]
             Extent::Guarded => {}
         }
+    }
+}
+
+/// Repeats an attempt until it no longer fails for lack of a file. The caller limits the time.
+async fn with_files<T, E: Error + 'static>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let mut is_first = true;
+    loop {
+        match attempt() {
+            Err(error) if is_out_of_files(&error) => {
+                if std::mem::take(&mut is_first) {
+                    tracing::warn!(%error, "waiting for a file: as many are open as the limit allows");
+                }
+                wait_for_file().await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Variables that every process inherits: those that the SDKs' clients pass on, and the time zone,
+/// language and temporary folder.
+const COMMON: &[&str] = &[
+    "HOME", "LANG", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
+];
+
+/// Common variables about the user. In a sandbox with `user`, they would describe another user.
+const OF_USER: &[&str] = &["HOME", "LOGNAME", "SHELL", "USER"];
+
+/// The environment of a process. Of Fanlight's `own` variables it has the common ones and those
+/// that match the policy's patterns; the `set` variables override them.
+pub(super) fn environment(
+    own: impl Iterator<Item = (OsString, OsString)>,
+    policy: &ProcessPolicy,
+    set: &[(String, Secret)],
+) -> BTreeMap<OsString, OsString> {
+    let is_other_user = policy.sandbox.user.is_some();
+    let is_inherited = |name: &OsStr, value: &OsStr| {
+        // Some shells export functions in this form. That is code, which not every program expects
+        // in such a variable.
+        let is_common = COMMON.iter().any(|pattern| fits(name, pattern))
+            && !value.as_encoded_bytes().starts_with(b"()")
+            && !(is_other_user && OF_USER.iter().any(|own| name == *own));
+        is_common
+            || (!is_own(name)
+                && policy
+                    .inherit_env
+                    .iter()
+                    .any(|pattern| is_passed_on(name, pattern, policy)))
+    };
+    let mut all: BTreeMap<_, _> = own
+        .filter(|(name, value)| is_inherited(name, value))
+        .collect();
+    all.extend(
+        set.iter()
+            .map(|(name, value)| (name.into(), value.expose().into())),
+    );
+    all
+}
+
+/// Whether a variable contains a secret of Fanlight itself.
+fn is_own(name: &OsStr) -> bool {
+    is_own_variable(&name.to_string_lossy())
+}
+
+/// Whether a pattern passes a variable on. Variables of Fanlight's own options may contain secrets,
+/// so only their full names do.
+fn is_passed_on(name: &OsStr, pattern: &str, policy: &ProcessPolicy) -> bool {
+    name == pattern
+        || (fits(name, pattern) && !policy.own_variables.iter().any(|own| name == own.as_str()))
+}
+
+/// Whether a name matches a pattern. A `*` at the end stands for any text.
+fn fits(name: &OsStr, pattern: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.as_encoded_bytes().starts_with(start.as_bytes()),
+        None => name == pattern,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use fanlight_http::client::shortages;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn attempt_without_a_file_is_repeated_and_announced() {
+        let mut shortage = shortages();
+        let mut outcomes = [Err(24), Err(23), Ok(())].into_iter();
+        let attempt = || {
+            outcomes
+                .next()
+                .unwrap()
+                .map_err(io::Error::from_raw_os_error)
+        };
+        with_files(attempt).await.unwrap();
+        assert!(shortage.has_changed().unwrap());
+        shortage.mark_unchanged();
+        let refused = with_files(|| Err::<(), _>(io::Error::from(io::ErrorKind::NotFound))).await;
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
+
+#[cfg(test)]
+mod environment_tests {
+    use super::*;
+    use crate::settings::Sandbox;
+
+    fn names(inherit: &[&str], set: &[(&str, &str)]) -> Vec<String> {
+        names_of(None, inherit, set)
+    }
+
+    fn names_of(user: Option<&str>, inherit: &[&str], set: &[(&str, &str)]) -> Vec<String> {
+        let own = [
+            ("FANLIGHT_ADMIN_TOKEN", "s3cret"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "s3cret"),
+            ("HOME", "/home/me"),
+            ("LC_ALL", "C"),
+            ("LC", "x"),
+            ("PATH", "/bin"),
+            ("PATHS", "x"),
+            ("TERM", "() { :; }; echo"),
+            ("AWS_KEY", "k"),
+            ("AWS_REGION", "r"),
+        ];
+        let own = own
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()));
+        let inherit: Vec<String> = inherit.iter().map(|name| (*name).to_owned()).collect();
+        let set: Vec<_> = set
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Secret::new(*value)))
+            .collect();
+        let user = user.map(str::to_owned);
+        let sandbox = Sandbox {
+            user,
+            ..Sandbox::default()
+        };
+        let own_variables = vec!["AWS_KEY".to_owned()];
+        let policy = ProcessPolicy {
+            inherit_env: inherit,
+            own_variables,
+            sandbox,
+            ..ProcessPolicy::default()
+        };
+        let all = environment(own, &policy, &set);
+        all.into_iter()
+            .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+            .collect()
+    }
+
+    #[test]
+    fn environment_has_common_variables_and_no_secret() {
+        assert_eq!(names(&[], &[]), ["HOME=/home/me", "LC_ALL=C", "PATH=/bin"]);
+    }
+
+    #[test]
+    fn environment_of_another_user_has_no_home_of_this_one() {
+        assert_eq!(names_of(Some("other"), &[], &[]), ["LC_ALL=C", "PATH=/bin"]);
+        assert_eq!(
+            names_of(Some("other"), &["HOME"], &[]),
+            ["HOME=/home/me", "LC_ALL=C", "PATH=/bin"]
+        );
+        assert_eq!(
+            names_of(Some("other"), &[], &[("HOME", "/srv")]),
+            ["HOME=/srv", "LC_ALL=C", "PATH=/bin"]
+        );
+    }
+
+    #[test]
+    fn environment_has_what_the_entry_names() {
+        assert_eq!(
+            names(&["AWS_REGION"], &[]),
+            ["AWS_REGION=r", "HOME=/home/me", "LC_ALL=C", "PATH=/bin"]
+        );
+        assert_eq!(
+            names(&["AWS_R*"], &[("HOME", "/")]),
+            ["AWS_REGION=r", "HOME=/", "LC_ALL=C", "PATH=/bin"]
+        );
+    }
+
+    #[test]
+    fn environment_never_has_secrets_of_fanlight() {
+        for pattern in ["*", "F*", "FANLIGHT_*", "FANLIGHT_ADMIN_TOKEN"] {
+            let names = names(&[pattern, "O*"], &[]);
+            assert!(
+                !names.iter().any(|name| name.contains("s3cret")),
+                "{names:?}"
+            );
+        }
+        assert_eq!(names(&["*"], &[]).len(), 7);
+        // A variable of Fanlight's own options is passed on by its full name.
+        assert!(!names(&["AWS_*"], &[]).contains(&"AWS_KEY=k".to_owned()));
+        assert!(names(&["AWS_KEY"], &[]).contains(&"AWS_KEY=k".to_owned()));
     }
 }

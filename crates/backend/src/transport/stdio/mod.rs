@@ -5,10 +5,7 @@
 //! process's life ([`process`]).
 
 mod child;
-mod environment;
 mod process;
-mod reader;
-mod stderr;
 mod writer;
 
 use std::path::PathBuf;
@@ -18,13 +15,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-pub(crate) use self::child::find_program;
-use self::writer::LineQueue;
 use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::settings::{ProcessPolicy, Secret};
 use crate::transport::channel::Channel;
+pub(crate) use child::find_program;
 use fanlight_canonical::BackendError;
+use writer::LineQueue;
 
 /// The maximum number of messages that wait to be written; senders wait while the queue is full. A
 /// constant: this wait is part of the call's time, like a wait for the pipe.
@@ -54,7 +51,7 @@ pub(crate) async fn start(
     let log = ProcessLog::process(&context.process_log, spawned.process.id());
     let owner = settings.policy.owner.clone();
     log.set_owner(owner.unwrap_or_else(|| context.outlet.owner()));
-    number.store(log.number(), Ordering::Relaxed);
+    number.store(log.number, Ordering::Relaxed);
     let (outgoing, queue) = mpsc::channel(OUTGOING);
     let channel = Channel::new(LineQueue(outgoing), context);
     process::run(spawned, queue, log, &channel.shared);

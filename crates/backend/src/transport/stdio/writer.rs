@@ -29,21 +29,13 @@ const GATHERED: usize = 64 << 10;
 
 /// A writer that counts its bytes.
 pub(super) struct CountingWriter<W> {
-    inner: W,
-    written: u64,
+    pub(crate) inner: W,
+    pub(crate) written: u64,
 }
 
 impl<W> CountingWriter<W> {
     pub(super) fn new(inner: W) -> Self {
         Self { inner, written: 0 }
-    }
-
-    pub(super) fn get_ref(&self) -> &W {
-        &self.inner
-    }
-
-    pub(super) fn written(&self) -> u64 {
-        self.written
     }
 }
 

@@ -82,12 +82,11 @@ pub(crate) fn json(text: &str) -> Json {
 
 /// A call of some client.
 pub(crate) fn call(method: &str, params: &str) -> Call {
-    Call {
-        method: Method::from_name(method),
-        params: (!params.is_empty()).then(|| json(params)),
-        context: CallContext::internal(),
-        messages: ServerMessages::discard(),
-    }
+    Call::new(
+        Method::from_name(method),
+        (!params.is_empty()).then(|| json(params)),
+        CallContext::internal(),
+    )
 }
 
 /// The server's messages before its answer to a call.

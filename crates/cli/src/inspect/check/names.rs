@@ -11,7 +11,6 @@ use itertools::Itertools as _;
 use crate::cli::NAME;
 use crate::connect::longest_entry;
 use crate::out::counted;
-use crate::rewriting::LONGEST_ADDED;
 
 /// Configured arguments that the tools do not have.
 pub(super) fn unknown_arguments(lists: &[ListView]) -> Vec<String> {

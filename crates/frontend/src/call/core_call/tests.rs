@@ -4,8 +4,7 @@ use std::future::ready;
 
 use bytes::Bytes;
 use fanlight_canonical::{
-    BackendClient, BackendStatus, Call, CallContext, Detail, Listen, Listening, Pending,
-    SessionKey, Unresolved,
+    BackendClient, BackendStatus, Call, CallContext, Detail, Listen, Listening, Pending, SessionKey,
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Message, Method, Notification};
@@ -88,15 +87,11 @@ fn probe(notes: usize) -> (Arc<Probe>, mpsc::UnboundedReceiver<&'static str>) {
 }
 
 async fn start(probe: &Arc<Probe>) -> CoreCall {
-    let request = Unresolved {
-        method: Method::CallTool,
-        params: None,
-        context: CallContext::internal(),
-    };
+    let request = Call::new(Method::CallTool, None, CallContext::internal());
     let core = gateway::gateway(Arc::clone(probe) as _, &[]);
     let operation = core.resolve(request, Detail::Known).await;
     let gates = Gates::default();
-    CoreCall::start(&core, Admitted { operation, gates }, Some(2))
+    CoreCall::start(&core, operation, gates, Some(2))
 }
 
 #[tokio::test]
@@ -138,7 +133,7 @@ async fn cancelled_call_has_no_response() {
     let calls = Arc::new(RunningRequests::default());
     let id = Json::literal("1");
     let mut call = start(&core).await;
-    call.set_cancellation(Some(calls.begin(&id)));
+    call.cancellation = Some(calls.begin(&id));
     assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
     calls.cancel(&id, None);
     assert!(call.next().await.is_none());
@@ -154,8 +149,8 @@ async fn detached_call_runs_on_and_can_still_be_cancelled() {
     let id = Json::literal("1");
     let begin = async || {
         let mut call = start(&core).await;
-        call.set_cancellation(Some(calls.begin(&id)));
-        call.outlive_in(&detached);
+        call.cancellation = Some(calls.begin(&id));
+        call.detached = Some(Arc::clone(&detached));
         call
     };
 
@@ -185,7 +180,7 @@ async fn detached_calls_are_bounded() {
     let (core, mut outcomes) = probe(0);
     let detached = DetachedCalls::new(0, CancellationToken::new());
     let mut call = start(&core).await;
-    call.outlive_in(&detached);
+    call.detached = Some(Arc::clone(&detached));
     assert!(
         std::future::poll_fn(|cx| Poll::Ready(call.poll_next(cx)))
             .await

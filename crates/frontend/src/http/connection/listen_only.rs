@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::super::events::ONE_PIECE;
 use super::super::reply::ReplyBody;
-use super::tracked_io::TrackedIo;
+use super::TrackedIo;
 
 /// The maximum number of bytes to read from a client while it listens.
 const MAX_READ_AHEAD: usize = 8 << 10;
@@ -37,7 +37,8 @@ pub(in crate::http) fn can_bypass_hyper(head: &Parts, body: &Incoming) -> bool {
 
 /// A listen-only stream on a connection.
 pub(super) struct ListenOnly<I> {
-    stream: TrackedIo<I>,
+    /// The connection, including bytes that the client sent meanwhile.
+    pub(crate) stream: TrackedIo<I>,
     /// `None` after the end.
     body: Option<ReplyBody>,
     /// Bytes to write before polling the body again.
@@ -72,11 +73,6 @@ impl<I: AsyncRead + AsyncWrite + Unpin> ListenOnly<I> {
                 Poll::Pending => return self.stream.poll_closed(cx, MAX_READ_AHEAD).map(Err),
             }
         }
-    }
-
-    /// The connection, including bytes that the client sent meanwhile.
-    pub(super) fn into_stream(self) -> TrackedIo<I> {
-        self.stream
     }
 
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

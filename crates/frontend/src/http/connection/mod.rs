@@ -1,13 +1,13 @@
 //! One client connection: its HTTP version, its requests and its end.
 
 mod listen_only;
-mod tracked_io;
 
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use fanlight_credentials::{ConnectionFacts, SocketPeer};
@@ -21,24 +21,50 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{ActiveRequest, Activity, Expired};
-use super::http2::{self, StreamExecutor};
+use super::http2::{self, ControlFrames, StreamExecutor};
 use super::limits::ConnectionLimits;
 use super::reply::ReplyBody;
-use super::serve::Serve;
 use listen_only::ListenOnly;
 pub(super) use listen_only::can_bypass_hyper;
-use tracked_io::TrackedIo;
 
 /// The connection preface of a client with prior knowledge of HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The smallest head limit that hyper accepts.
 const MIN_HEADER: usize = 8 << 10;
+
+/// Answers the requests of a listener.
+pub(crate) trait Serve: Send + Sync + 'static {
+    /// Answers one request of this connection; `active` is its guard there. The future is dropped
+    /// when the connection ends.
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: Arc<ConnectionFacts>,
+        active: &ActiveRequest,
+    ) -> impl Future<Output = Response<ReplyBody>> + Send;
+
+    /// Whether a load balancer is in front. It sends the next request on any open connection.
+    fn has_balancer(&self) -> bool {
+        false
+    }
+
+    /// Removes expired entries. Called periodically.
+    fn clean_up(&self) {}
+
+    /// Ends streams without an end of their own. Called once no more connections are accepted.
+    fn drain(&self) {}
+
+    /// Waits for work that has outlived its connection.
+    fn finished(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+}
 
 /// A client connection. `endpoint` answers its requests.
 pub(super) struct HttpConnection<S> {
@@ -180,7 +206,7 @@ impl<S: Serve> HttpConnection<S> {
             let (bypassing, facts) = (&bypassing, Arc::clone(&facts));
             async move {
                 let response = self.answer(request, facts, active).await;
-                if !response.body().bypasses_hyper() {
+                if !response.body().bypasses_hyper {
                     return Ok::<_, Infallible>(response);
                 }
                 *bypassing.lock() = Some(Box::new(response));
@@ -247,7 +273,7 @@ impl<S: Serve> HttpConnection<S> {
                 Box::pin(self.answer(request, Arc::clone(&facts), activity.begin_request(true)));
             async move {
                 let mut response = answer.await;
-                response.body_mut().track_writes(writes);
+                response.body_mut().writes = Some(writes);
                 Ok::<_, Infallible>(response)
             }
         });
@@ -325,7 +351,7 @@ where
             },
         }
     }
-    let mut stream = sending.into_stream();
+    let mut stream = sending.stream;
     if ending.has_begun() {
         // The connection is over in any case; an error changes nothing.
         let _ = stream.shutdown().await;
@@ -470,5 +496,259 @@ impl<'a> Ending<'a> {
     }
 }
 
+/// A byte stream that records its traffic in an [`Activity`].
+#[derive(Debug)]
+struct TrackedIo<S> {
+    inner: S,
+    activity: Arc<Activity>,
+    /// Whether this stream records reads.
+    records_reads: bool,
+    /// Whether this stream records writes. Over TLS the socket below records them, since TLS
+    /// buffers bytes that the socket does not take.
+    records_writes: bool,
+    /// Bytes from `inner` to be read again.
+    unread: Vec<u8>,
+    /// Counts HTTP/2 frames.
+    frames: Option<Box<ControlFrames>>,
+}
+
+impl<S> TrackedIo<S> {
+    /// Records all traffic of `inner` in `activity`.
+    fn new(inner: S, activity: Arc<Activity>) -> Self {
+        Self {
+            inner,
+            activity,
+            records_reads: true,
+            records_writes: true,
+            unread: Vec::new(),
+            frames: None,
+        }
+    }
+
+    /// A stream for a socket below TLS, which records only writes.
+    fn below_tls(inner: S, activity: Arc<Activity>) -> Self {
+        Self {
+            records_reads: false,
+            ..Self::new(inner, activity)
+        }
+    }
+
+    /// A stream for TLS over such a socket, which records only reads.
+    fn over_tls(inner: S, activity: Arc<Activity>) -> Self {
+        Self {
+            records_writes: false,
+            ..Self::new(inner, activity)
+        }
+    }
+
+    /// Makes reads fail once the client has sent too many HTTP/2 control frames. The next bytes are
+    /// a preface of this length.
+    fn limit_control_frames(&mut self, preface: usize) {
+        self.frames = Some(Box::new(ControlFrames::new(preface)));
+    }
+
+    fn record_write(&self, result: &Poll<io::Result<usize>>) {
+        if self.records_writes {
+            self.activity.record_write(match result {
+                Poll::Ready(written) => Some(*written.as_ref().unwrap_or(&0)),
+                Poll::Pending => None,
+            });
+        }
+    }
+
+    /// Puts back `bytes`, which were read last; the next read returns them again.
+    fn put_back(&mut self, bytes: &[u8]) {
+        self.unread.splice(..0, bytes.iter().copied());
+    }
+}
+
+impl<S: AsyncRead + Unpin> TrackedIo<S> {
+    /// Whether the stream begins with `prefix`. Reads as little as possible, and puts it back.
+    async fn begins_with<const N: usize>(&mut self, prefix: &[u8; N]) -> io::Result<bool> {
+        let (mut first, mut len) = ([0; N], 0);
+        while len < N && first.get(..len) == prefix.get(..len) {
+            match self.read(first.get_mut(len..).unwrap_or_default()).await? {
+                0 => break,
+                read => len += read,
+            }
+        }
+        self.put_back(first.get(..len).unwrap_or_default());
+        Ok(first == *prefix)
+    }
+
+    /// Waits until the client closes the connection, and resolves to that error. Puts back bytes
+    /// that arrive meanwhile; after `limit` bytes, reads no more.
+    fn poll_closed(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Error> {
+        let mut bytes = [0; 512];
+        while self.unread.len() < limit {
+            let mut read = ReadBuf::new(&mut bytes);
+            match ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read)) {
+                Ok(()) if read.filled().is_empty() => {
+                    return Poll::Ready(io::ErrorKind::UnexpectedEof.into());
+                }
+                Ok(()) => self.unread.extend_from_slice(read.filled()),
+                Err(error) => return Poll::Ready(error),
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedIo<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(self.poll_fill(cx, buf))?;
+        if let Some(frames) = &mut self.frames {
+            frames
+                .take(buf.filled().get(before..).unwrap_or_default())
+                .map_err(io::Error::other)?;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> TrackedIo<S> {
+    fn poll_fill(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.unread.is_empty() {
+            let len = self.unread.len().min(buf.remaining());
+            buf.put_slice(self.unread.get(..len).unwrap_or_default());
+            self.unread = self.unread.split_off(len);
+            if buf.remaining() > 0 {
+                // Fill the whole buffer: hyper would otherwise double it. The next read returns an
+                // error of this one.
+                let _ = Pin::new(&mut self.inner).poll_read(cx, buf);
+            }
+            return Poll::Ready(Ok(()));
+        }
+        let result = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if result.is_ready() && self.records_reads {
+            self.activity.record_read();
+        }
+        result
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedIo<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.record_write(&result);
+        result
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.record_write(&result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod tracked_io_tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt as _;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::http::limits::ConnectionLimits;
+    use crate::settings::FrontendSettings;
+
+    fn tracked<S>(inner: S) -> TrackedIo<S> {
+        let limits = ConnectionLimits::from(&FrontendSettings::default());
+        let [shutdown, cut] = <[CancellationToken; 2]>::default();
+        TrackedIo::new(inner, Activity::new(&limits, shutdown, cut))
+    }
+
+    #[tokio::test]
+    async fn begins_with_puts_back_what_it_reads() {
+        for (sent, begins) in [
+            ("prefix and more", true),
+            ("prefix", true),
+            ("pre", false),
+            ("other", false),
+            ("", false),
+        ] {
+            let mut stream = tracked(sent.as_bytes());
+            assert_eq!(
+                stream.begins_with(b"prefix").await.unwrap(),
+                begins,
+                "{sent}"
+            );
+            let mut whole = String::new();
+            stream.read_to_string(&mut whole).await.unwrap();
+            assert_eq!(whole, sent);
+        }
+    }
+
+    /// Otherwise hyper's buffer takes 16 KiB instead of 8 while a stream holds part of its request.
+    #[tokio::test]
+    async fn first_read_returns_more_than_was_put_back() {
+        let mut stream = tracked(&b"more"[..]);
+        stream.put_back(b"put back and ");
+        let mut buf = [0; 64];
+        let read = stream.read(&mut buf).await.unwrap();
+        assert_eq!(&buf[..read], b"put back and more");
+    }
+
+    #[tokio::test]
+    async fn begins_with_waits_for_a_prefix_that_comes_in_pieces() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let server = tokio::spawn(async move {
+            let mut stream = tracked(server);
+            let begins = stream.begins_with(b"prefix").await.unwrap();
+            let mut whole = String::new();
+            stream.read_to_string(&mut whole).await.unwrap();
+            (begins, whole)
+        });
+        for piece in ["p", "ref", "ix!"] {
+            client.write_all(piece.as_bytes()).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        drop(client);
+        assert_eq!(server.await.unwrap(), (true, "prefix!".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn poll_closed_puts_back_what_it_reads_up_to_a_limit() {
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut stream = tracked(server);
+        stream.put_back(b"first ");
+        client.write_all(b"then this").await.unwrap();
+        drop(client);
+        // The limit is reached before the end of the stream.
+        let is_closed = poll_fn(|cx| Poll::Ready(stream.poll_closed(cx, 15).is_ready())).await;
+        assert!(!is_closed);
+        let error = poll_fn(|cx| stream.poll_closed(cx, 16)).await;
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        let mut whole = String::new();
+        stream.read_to_string(&mut whole).await.unwrap();
+        assert_eq!(whole, "first then this");
+    }
+}

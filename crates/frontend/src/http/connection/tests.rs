@@ -291,7 +291,7 @@ impl Serve for Mixed {
                 .into_iter()
                 .collect();
             let mut response = reply::events(events, None);
-            response.body_mut().bypass_hyper();
+            response.body_mut().bypasses_hyper = true;
             return response;
         }
         reply::empty(StatusCode::ACCEPTED)

@@ -1,24 +1,27 @@
-//! The form of the answer to a POST: one JSON text, or an event stream if messages precede the
-//! answer or it takes long.
+//! An HTTP POST request, which is the [`Transport`] of its message, and the form of its answer: one
+//! JSON text, or an event stream if messages precede the answer or it takes long.
 
 use std::sync::Arc;
 
-use fanlight_canonical::StreamSignal;
+use fanlight_canonical::{Decidable, Keeper, ProcessRun, StreamSignal};
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, MAX_NESTING};
-use fanlight_protocol::{Json, Revision, RpcError, code};
+use fanlight_protocol::{Json, Method, Request, Revision, RpcError, code};
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, Response, StatusCode};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
-use super::super::arrived::stream_permit;
-use super::super::events::stream::{EventStream, StreamTimes};
-use super::super::events::{self, Pieces};
-use super::super::negotiate;
-use super::super::reply::{self, Refusal, Reply, ReplyBody};
-use super::{Endpoint, headers};
-use crate::call::{Answer, RenderedCall, ResponseItem, Responses};
+use super::{Endpoint, NamedSession, headers};
+use crate::call::{Answer, DetachedCalls, RenderedCall, ResponseItem, Responses};
 use crate::eras::fault;
-use crate::ingress::{self, Origin, RequestKind, StartedRequest};
+use crate::eras::params::{Meta, Params};
+use crate::forwarding::Replicas;
+use crate::http::arrived::{Fields, not_acceptable, stream_permit};
+use crate::http::events::stream::{EventStream, StreamTimes};
+use crate::http::events::{self, Pieces};
+use crate::http::reply::{self, Refusal, Reply, ReplyBody};
+use crate::ingress::{self, AboutTask, Origin, RequestKind, Transport};
 use crate::streams::{ActiveSession, SessionStreams, StreamReader};
 
 type Item = ResponseItem<Chunks, Answer>;
@@ -26,41 +29,35 @@ type Item = ResponseItem<Chunks, Answer>;
 impl Endpoint {
     pub(super) async fn answer_request(
         &self,
-        request: Box<StartedRequest>,
+        mut call: Box<RenderedCall>,
+        kind: RequestKind,
         origin: &Origin<'_>,
         accepts: Accepts,
     ) -> Reply {
-        let StartedRequest {
-            mut call,
-            kind,
-            revision,
-            session,
-            permit: _,
-        } = *request;
-        let mut permit = None;
+        let (mut session, mut permit) = (None, None);
         match kind {
-            RequestKind::Call => {}
+            RequestKind::Call(of_call) => session = of_call,
             RequestKind::Subscription => {
                 let acquired = if accepts.events {
-                    stream_permit(self.limits.streams(), &origin.peer())
+                    stream_permit(&self.limits.streams, &origin.peer())
                 } else {
-                    Err(negotiate::not_acceptable("a subscription"))
+                    Err(not_acceptable("a subscription"))
                 };
                 match acquired {
                     Ok(acquired) => permit = Some(acquired),
-                    Err(refusal) => return Err(refusal.with_call(call)),
+                    Err(refusal) => return Err(refusal.with_call(*call)),
                 }
             }
             RequestKind::Initialize(streams) => {
                 let Some(ResponseItem::Response(answer)) = call.next().await else {
                     let error = RpcError::new(code::INTERNAL, "the request was cancelled");
-                    return Err(Refusal::new(StatusCode::OK, error).with_call(call));
+                    return Err(Refusal::new(StatusCode::OK, error).with_call(*call));
                 };
-                return Box::pin(self.open_session(streams, answer, call, accepts)).await;
+                return Box::pin(self.open_session(streams, answer, *call, accepts)).await;
             }
         }
-        let first = self.first_item(&mut call, revision, accepts).await;
-        let mut response = self.response_to(call, first, revision, session, accepts);
+        let first = self.first_item(&mut call, accepts).await;
+        let mut response = self.response_to(*call, first, session, accepts);
         if let Some(permit) = permit {
             response.body_mut().listen(permit, &origin.identity);
         }
@@ -105,7 +102,7 @@ impl Endpoint {
         };
         id.set_sensitive(true);
         let mut response = single_response(answer, StatusCode::OK, accepts);
-        response.body_mut().opens_session(session.key());
+        response.body_mut().opens = Some(session.key());
         response
             .headers_mut()
             .insert(headers::SESSION_ID.clone(), id);
@@ -114,12 +111,8 @@ impl Endpoint {
 
     /// The first item of a call. `None` if an event stream must begin first: the call takes long,
     /// or the server's answer can be resumed.
-    async fn first_item(
-        &self,
-        call: &mut RenderedCall,
-        revision: Revision,
-        accepts: Accepts,
-    ) -> Option<Option<Item>> {
+    async fn first_item(&self, call: &mut RenderedCall, accepts: Accepts) -> Option<Option<Item>> {
+        let revision = call.rendering.revision;
         let may_pause = accepts.events && revision.pauses_streams;
         loop {
             let next = if accepts.events {
@@ -145,13 +138,12 @@ impl Endpoint {
         &self,
         call: RenderedCall,
         first: Option<Option<Item>>,
-        revision: Revision,
         session: Option<ActiveSession>,
         accepts: Accepts,
     ) -> Response<ReplyBody> {
         match first {
             Some(Some(ResponseItem::Response(answer))) => {
-                let status = revision.status(answer.error);
+                let status = call.rendering.revision.status(answer.error);
                 let status = StatusCode::from_u16(status).unwrap_or_default();
                 if accepts.json || status != StatusCode::OK || session.is_none() {
                     single_response(answer, status, accepts)
@@ -196,7 +188,7 @@ impl Endpoint {
     pub(super) async fn answer_batch(
         &self,
         session: ActiveSession,
-        requests: Vec<Result<Box<StartedRequest>, Box<ingress::Refusal>>>,
+        requests: Vec<Result<Box<RenderedCall>, Box<ingress::Refusal>>>,
         accepts: Accepts,
     ) -> Reply {
         if requests.is_empty() {
@@ -205,7 +197,7 @@ impl Endpoint {
         let mut responses = Responses::default();
         for request in requests {
             match request {
-                Ok(request) => responses.add(request.call),
+                Ok(call) => responses.add(*call),
                 Err(refusal) => {
                     let ingress::Refusal {
                         error, id, ending, ..
@@ -261,4 +253,150 @@ fn single_response(
     };
     response.body_mut().ends(ending);
     response
+}
+
+/// A POST request.
+pub(super) struct Exchange<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) fields: &'a Fields<'a>,
+    pub(super) session: NamedSession,
+    pub(super) passing: Passing<'a>,
+    pub(super) accepts: Accepts,
+    /// Cancelled when the connection must end.
+    pub(super) shutdown: &'a CancellationToken,
+}
+
+/// How a request may be forwarded between replicas before it begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Passing<'a> {
+    /// The request may be forwarded to these replicas.
+    On(&'a Arc<dyn Replicas>),
+    /// Another replica forwarded the request to this one.
+    Here,
+    /// The request's session exists, here or elsewhere. If the request is about a task, these
+    /// replicas may have the task; `None` if the replica that was asked no longer has it.
+    Task(Option<&'a Arc<dyn Replicas>>),
+    /// There are no other replicas, or the one that was asked no longer has the subject of the
+    /// request.
+    Nowhere,
+}
+
+impl Transport for Exchange<'_> {
+    const HAS_HEADERS: bool = true;
+
+    fn version_header(&self) -> Option<&str> {
+        headers::protocol_version(self.fields)
+    }
+
+    fn takes_messages(&self) -> bool {
+        self.accepts.events
+    }
+
+    fn revision(&self, meta: &Meta) -> Result<Revision, RpcError> {
+        headers::check_version(self.fields, meta)
+    }
+
+    fn check_headers(
+        &self,
+        revision: Revision,
+        method: &Method,
+        params: &Params,
+    ) -> Result<(), RpcError> {
+        headers::check_standard(self.fields, revision, method, params)
+    }
+
+    fn check_mirrored(&self, operation: &dyn Decidable, params: &Params) -> Result<(), RpcError> {
+        let called = operation.definition().zip(params.name());
+        let Some((tool, name)) = called.filter(|_| !operation.is_indirect()) else {
+            return Ok(());
+        };
+        let mirrored = self
+            .endpoint
+            .mirrored_params
+            .find(&name.as_str().unwrap_or_default(), tool)?;
+        headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)
+    }
+
+    async fn session(
+        &self,
+        _origin: &Origin<'_>,
+    ) -> Result<Option<ActiveSession>, Box<ingress::Refusal>> {
+        super::require_session(self.session.clone()).map(Some)
+    }
+
+    /// The destination of a request about a task. The session comes first: only the replica that
+    /// keeps it knows whether it lives.
+    fn task_elsewhere(&self, origin: &Origin<'_>, request: &Request) -> Option<AboutTask> {
+        let is_about_task = request.method.is_about_task();
+        let may_read = matches!(request.method, Method::ReadResource | Method::CallTool);
+        if may_read && self.session.is_none() && matches!(self.passing, Passing::Here) {
+            return Some(AboutTask::Here);
+        }
+        if !is_about_task || matches!(self.passing, Passing::Nowhere) {
+            return None;
+        }
+        let id = request.param("taskId");
+        let id = id.as_ref().and_then(Json::as_str).unwrap_or_default();
+        let keeper = self.endpoint.handles.keeper_of_task(&id, &origin.holder);
+        if keeper == Keeper::Nobody {
+            return None;
+        }
+        match &self.session {
+            Some(Ok(session)) => match (self.passing, keeper) {
+                (Passing::On(_) | Passing::Here | Passing::Task(Some(_)), Keeper::Another(run)) => {
+                    let tasks = session.session.revision().tasks;
+                    tasks.map(|_| AboutTask::PassOn(run))
+                }
+                _ => None,
+            },
+            Some(Err(_)) => match (self.passing, keeper) {
+                (Passing::Task(Some(_)), Keeper::Another(run)) => Some(AboutTask::PassOn(run)),
+                (Passing::Task(_), _) => Some(AboutTask::Here),
+                _ => None,
+            },
+            // It was forwarded without its session, which the forwarding replica has found.
+            None => match (self.passing, keeper) {
+                (Passing::Here, Keeper::ThisRun) => Some(AboutTask::Here),
+                _ => None,
+            },
+        }
+    }
+
+    fn passes_results(&self) -> bool {
+        matches!(self.passing, Passing::On(_))
+    }
+
+    fn session_id(&self) -> Option<&str> {
+        super::session_id(self.fields)
+    }
+
+    /// A load balancer uses open connections until it notices that they end. So an ending process
+    /// lets another replica open new sessions.
+    fn opens_sessions(&self) -> Option<ProcessRun> {
+        match self.passing {
+            Passing::On(replicas) if self.endpoint.ending.is_cancelled() => replicas.find_other(),
+            _ => None,
+        }
+    }
+
+    fn closing(&self) -> &CancellationToken {
+        self.shutdown
+    }
+
+    /// The tracker of calls that outlive their connection, used only for the legacy era:
+    /// "Disconnection SHOULD NOT be interpreted as the client cancelling its request". In the
+    /// modern era a disconnection cancels the request (2026-07-28 streamable-http, Cancellation) by
+    /// dropping the call.
+    fn detached_calls(&self) -> Option<&Arc<DetachedCalls>> {
+        Some(&self.endpoint.detached)
+    }
+
+    fn listen(&self, session: &ActiveSession) -> Option<BoxFuture<'static, ()>> {
+        let opened = session.listen_in_background(&self.endpoint.policy)?;
+        let limit = self.endpoint.settings.stream_after;
+        // If the core takes longer, the request continues; until then, messages wait at the server.
+        Some(Box::pin(async move {
+            drop(timeout(limit, opened.cancelled()).await);
+        }))
+    }
 }

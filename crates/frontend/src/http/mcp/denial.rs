@@ -18,10 +18,9 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::Endpoint;
-use crate::http::arrived::Arrived;
+use crate::http::arrived::{AUTHORIZATION, Arrived, Field};
 use crate::http::body;
 use crate::http::challenge::{Challenge, Scheme};
-use crate::http::fields::{AUTHORIZATION, Field};
 use crate::http::reply::{self, Refusal, ReplyBody, whole_seconds};
 use crate::ingress::Destination;
 use crate::protection::{Operation, ScopePolicy};
@@ -49,7 +48,7 @@ impl Endpoint {
                 status,
                 denial,
                 url.as_deref(),
-                protection.authorization_servers(),
+                &protection.authorization_servers,
             )
         } else {
             let id = self.id_of_denied(arrived, body).await;
@@ -108,7 +107,7 @@ impl Endpoint {
         refusal: Refusal,
         destination: &Destination<'_>,
     ) -> Response<ReplyBody> {
-        let Some(required) = refusal.required_scopes() else {
+        let Some(required) = refusal.required_scopes.as_deref() else {
             return refusal.into_response();
         };
         let metadata = self.metadata_url(destination);

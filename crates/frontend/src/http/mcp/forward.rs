@@ -1,20 +1,21 @@
 //! Forwards messages to the replica that keeps their subject: a session, a suspended call, a kept
-//! result, or a task that Fanlight made. A replica that is ending also lets another one open sessions.
+//! result, or a task that Fanlight made. A replica that is ending also lets another one open
+//! sessions.
 //!
 //! Forwarding happens once the subject is known, before any other decision. This replica checks the
 //! client's credentials; the other one decides what the client may do.
+//!
+//! Forwarded requests arrive in envelopes at a separate listener, over TLS with a replica's
+//! certificate. Anything else is refused.
 
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::forwarding::{
-    ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, Opened, Replicas,
-    TASK_ELSEWHERE,
-};
 use bytes::Bytes;
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{Keeper, ProcessRun};
+use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, RpcError, code};
@@ -23,19 +24,23 @@ use futures_util::future::OptionFuture;
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::super::activity::ActiveRequest;
-use super::super::arrived::{Arrived, stream_permit};
-use super::super::fields::Fields;
-use super::super::recorded::RecordedRequest;
-use super::super::reply::{self, CutShort, PassedOn, Refusal, Reply, ReplyBody};
-use super::exchange::Passing;
+use super::answer::Passing;
 use super::take_over::NotKnown;
 use super::{Endpoint, Source, headers};
+use crate::forwarding::{
+    ENVELOPE, ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, Opened, Replicas,
+    TASK_ELSEWHERE,
+};
+use crate::http::activity::ActiveRequest;
+use crate::http::arrived::{Arrived, Fields, stream_permit};
+use crate::http::connection::Serve;
+use crate::http::recorded::RecordedRequest;
+use crate::http::reply::{self, CutShort, PassedOn, Refusal, Reply, ReplyBody};
 use crate::ingress::{self, Kept, Origin};
 use crate::trace::Ending;
 use crate::validity::{REQUEST_GRACE, end_of, request_ended};
@@ -79,7 +84,7 @@ impl Endpoint {
         };
         let listens = arrived.head.method == Method::GET;
         let permit = listens
-            .then(|| stream_permit(self.limits.streams(), &origin.peer()))
+            .then(|| stream_permit(&self.limits.streams, &origin.peer()))
             .transpose()?;
         let trace = refusal
             .ending
@@ -207,7 +212,7 @@ impl Endpoint {
 
     /// Answers a request that another replica forwarded, as if an identified client had sent it
     /// here.
-    pub(in crate::http) async fn answer_forwarded(
+    async fn answer_forwarded(
         &self,
         opened: &Opened,
         body: &mut Incoming,
@@ -329,7 +334,7 @@ fn has_meaning(name: &HeaderName) -> bool {
 }
 
 fn head_of(request: &ForwardedRequest) -> Parts {
-    let mut whole = http::Request::new(());
+    let mut whole = Request::new(());
     *whole.method_mut() = request.method.clone();
     *whole.uri_mut() = Uri::clone(&request.target);
     *whole.headers_mut() = request.headers.clone();
@@ -393,11 +398,10 @@ fn forward_refusal(
     };
     let ingress::Refusal { id, mut ending, .. } = *refusal;
     ending.iter_mut().for_each(|ending| ending.refuse(&error));
-    let again = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(AGAIN);
-    Refusal::new(status, error)
-        .with_request_id(id)
-        .with_ending(ending)
-        .retrying_after(again)
+    let mut refusal = Refusal::new(status, error);
+    (refusal.id, refusal.ending) = (id, ending);
+    refusal.retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(AGAIN);
+    refusal
 }
 
 /// The notification that cancels the request with this id.
@@ -447,4 +451,52 @@ fn cut_short(
             else => pending().await,
         }
     })
+}
+
+/// Answers forwarded requests as if they had arrived at `endpoint`.
+pub(in crate::http) struct ForwardedRequests {
+    pub(in crate::http) endpoint: Arc<Endpoint>,
+    pub(in crate::http) replicas: Arc<dyn Replicas>,
+}
+
+impl Serve for ForwardedRequests {
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: Arc<ConnectionFacts>,
+        active: &ActiveRequest,
+    ) -> impl Future<Output = Response<ReplyBody>> + Send {
+        async move {
+            let (head, mut body) = request.into_parts();
+            // The listener already demands a certificate; this check does not rely on it.
+            let envelope = connection
+                .certificate
+                .as_ref()
+                .and_then(|_| envelope(&head));
+            let reason = match envelope.map(|text| self.replicas.open(text)) {
+                Some(Ok(opened)) => {
+                    let answer = self.endpoint.answer_forwarded(&opened, &mut body, active);
+                    return Box::pin(answer).await;
+                }
+                Some(Err(refused)) => refused.to_string(),
+                None => "it has no envelope, or its sender no certificate".to_owned(),
+            };
+            // A stolen certificate alone keeps no connection.
+            active.count_stranger();
+            refuse(&reason)
+        }
+    }
+}
+
+fn envelope(head: &Parts) -> Option<&str> {
+    let mut all = head.headers.get_all(ENVELOPE).iter();
+    let first = all.next().filter(|_| all.next().is_none())?;
+    first.to_str().ok()
+}
+
+/// Answers that the request was not processed: its sender may take this replica for its own earlier
+/// run.
+fn refuse(reason: &str) -> Response<ReplyBody> {
+    tracing::warn!(reason, "request at the listener for replicas refused");
+    reply::empty(StatusCode::MISDIRECTED_REQUEST)
 }

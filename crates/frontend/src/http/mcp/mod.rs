@@ -1,17 +1,18 @@
 //! The MCP endpoint, which handles one HTTP request at a time. The ingress handles the messages in
 //! POST requests.
+//!
+//! GET: a legacy client listens to messages outside of calls, or resumes a broken stream.
+//!
+//! Source: 2025-11-25 basic/transports, Listening for Messages from the Server, Resumability and
+//! Redelivery.
 
 mod answer;
 mod denial;
-mod exchange;
-mod forward;
-mod get;
+pub(super) mod forward;
 mod headers;
-mod mirrored_params;
 mod pages;
 mod recorded;
 mod take_over;
-mod well_known;
 
 use std::sync::Arc;
 
@@ -29,26 +30,25 @@ use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
-use self::exchange::{Exchange, Passing};
-use self::mirrored_params::MirroredParams;
-use self::take_over::TakeOvers;
 use super::activity::ActiveRequest;
-use super::arrived::Arrived;
-use super::connection;
-use super::fields::Fields;
-use super::recorded::RecordedRequest;
-
+use super::arrived::{Arrived, Fields, stream_permit};
+use super::connection::{self, Serve};
+use super::events::stream::EventStream;
 use super::limits::LiveLimits;
+use super::recorded::RecordedRequest;
 use super::reply::{self, Refusal, Reply, ReplyBody};
-use super::serve::Serve;
 use super::sse_transport::SseTransport;
-use super::{body, cors, negotiate};
+use super::{body, cors};
 use crate::call::DetachedCalls;
+use crate::eras::{self, modern};
 use crate::error::FrontendError;
 use crate::ingress::{self, Destination, Ingress, Origin, Received};
 use crate::session::archive::SessionArchive;
 use crate::settings::FrontendSettings;
-use crate::streams::{ActiveSession, Sessions, StreamPolicy};
+use crate::streams::{ActiveSession, EventId, Sessions, StreamPolicy, StreamReader};
+use answer::{Exchange, Passing};
+use headers::MirroredParams;
+use take_over::TakeOvers;
 
 /// The endpoint's HTTP methods. GET and DELETE serve the sessions of legacy clients.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -91,7 +91,7 @@ impl Serve for Endpoint {
                 .pages
                 .as_ref()
                 .filter(|pages| pages.serves(path) && !is_endpoint());
-            let is_public = path.starts_with(well_known::PREFIX) && !is_endpoint();
+            let is_public = path.starts_with(pages::PREFIX) && !is_endpoint();
             let guard = self.settings.guard.load();
             let admitted = guard.check_host(&head.uri, &head.headers, connection.local);
             let admitted = admitted.and_then(|()| {
@@ -173,7 +173,7 @@ impl Serve for Endpoint {
                 }
             };
             if response.body().only_listens() && connection::can_bypass_hyper(&head, &body) {
-                response.body_mut().bypass_hyper();
+                response.body_mut().bypasses_hyper = true;
             }
             body::drain(body, &head, self.settings.refused_body);
             reply::describe(&mut response, head.headers);
@@ -387,7 +387,7 @@ impl Endpoint {
 
     /// Answers a request that is not a POST.
     async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
-        get::check_revision(&arrived.fields)?;
+        check_revision(&arrived.fields)?;
         let session = self.named_session(arrived, &origin.holder).await;
         if let Some(reply) = misdirected(arrived, &session) {
             return reply;
@@ -407,7 +407,7 @@ impl Endpoint {
     }
 
     async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, source: Source<'_>) -> Reply {
-        let accepts = negotiate::check(&arrived.fields)?;
+        let accepts = arrived.fields.check_post()?;
         let replicas = self.other_replicas(arrived);
         let passing = match (&source, replicas) {
             (Source::Text(_, passing), _) => *passing,
@@ -445,7 +445,9 @@ impl Endpoint {
                     .await
             }
             Err(refusal) | Ok(Received::Ignored(refusal)) => Err(refusal.into()),
-            Ok(Received::Request(request)) => self.answer_request(request, origin, accepts).await,
+            Ok(Received::Request(call, kind)) => {
+                self.answer_request(call, kind, origin, accepts).await
+            }
             Ok(Received::Accepted) => Ok(reply::empty(StatusCode::ACCEPTED)),
             Ok(Received::Batch(session, requests)) => {
                 Box::pin(self.answer_batch(session, requests, accepts)).await
@@ -542,4 +544,106 @@ fn no_session_named() -> Box<ingress::Refusal> {
 fn unknown_session(keeper: Keeper) -> Box<ingress::Refusal> {
     let message = "no such session: it has ended or expired; open a new one with \"initialize\"";
     ingress::Refusal::unknown_session(keeper, message)
+}
+
+/// The HTTP methods for modern clients: "HTTP GET or DELETE to the MCP endpoint: respond with 405
+/// Method Not Allowed" (2026-07-28 streamable-http, Backward Compatibility).
+const MODERN_METHODS: &str = "POST, OPTIONS";
+
+impl Endpoint {
+    /// Opens or resumes a stream.
+    async fn get(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, named: NamedSession) -> Reply {
+        let (fields, shutdown) = (&arrived.fields, arrived.active.shutdown());
+        fields.check_get()?;
+        let session = require_session(named)?;
+        // Earlier revisions do not have this header.
+        let last = fields
+            .last_event_id
+            .first_value()
+            .filter(|_| session.session.revision().resumes_streams);
+        let last = last
+            .map(|id| event_id(id.to_str().unwrap_or_default()))
+            .transpose()?;
+        // The rest of a call's stream does not count as listen-only.
+        let permit = match last {
+            Some(id) if !id.is_get => None,
+            _ => Some(stream_permit(&self.limits.streams, &origin.peer())?),
+        };
+        let reader = match last {
+            Some(id) => self.resume(session, id, shutdown)?,
+            None => self.listen(session, shutdown)?,
+        };
+        let stream = EventStream::read(reader, (&*self.settings).into());
+        let mut response = reply::events(stream.opening(true).into_iter().collect(), Some(stream));
+        if let Some(permit) = permit {
+            response.body_mut().listen(permit, &origin.identity);
+        }
+        Ok(response)
+    }
+
+    /// Resumes a stream. A GET stream that cannot be resumed starts over with new messages. For a
+    /// call's stream the client gets an error; not 404, which would end its session.
+    fn resume(
+        &self,
+        session: ActiveSession,
+        id: EventId,
+        shutdown: &CancellationToken,
+    ) -> Result<StreamReader, Box<Refusal>> {
+        if id.is_get {
+            check_open(shutdown)?;
+        }
+        match StreamReader::resume(session.clone(), &self.policy, id) {
+            Some(reader) if id.is_get => Ok(reader.end_on(shutdown)),
+            Some(reader) => Ok(reader),
+            None if id.is_get => self.listen(session, shutdown),
+            None => {
+                let message = "what followed this event is no longer kept: send the request again if that is safe";
+                Err(Refusal::invalid(StatusCode::BAD_REQUEST, message))
+            }
+        }
+    }
+
+    fn listen(
+        &self,
+        session: ActiveSession,
+        shutdown: &CancellationToken,
+    ) -> Result<StreamReader, Box<Refusal>> {
+        check_open(shutdown)?;
+        let reader = StreamReader::notifications(session.clone(), &self.policy).end_on(shutdown);
+        drop(session.begin_listening());
+        Ok(reader)
+    }
+}
+
+/// Checks that a request other than a POST is of a revision with sessions.
+fn check_revision(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
+    let Some(version) = headers::protocol_version(fields) else {
+        return Ok(());
+    };
+    match eras::revision(version) {
+        Some(revision) if revision.has_sessions => Ok(()),
+        Some(_) => Err(Refusal::method(MODERN_METHODS)),
+        None => Err(Refusal::new(
+            StatusCode::BAD_REQUEST,
+            modern::unsupported_revision(version),
+        )),
+    }
+}
+
+fn check_open(shutdown: &CancellationToken) -> Result<(), Box<Refusal>> {
+    if shutdown.is_cancelled() {
+        return Err(Refusal::invalid(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "shutting down; try again later",
+        ));
+    }
+    Ok(())
+}
+
+fn event_id(id: &str) -> Result<EventId, Box<Refusal>> {
+    EventId::parse(id).ok_or_else(|| {
+        let message =
+            "\"Last-Event-ID\" names no event of this session; leave it out to open a new stream";
+        Refusal::invalid(StatusCode::BAD_REQUEST, message)
+    })
 }

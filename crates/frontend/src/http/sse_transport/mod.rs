@@ -6,14 +6,16 @@
 //! Compatibility.
 
 mod sessions;
-mod stream;
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use fanlight_canonical::{HandleSeal, Holder, Keeper};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::Era;
+use fanlight_protocol::json::Chunks;
 use fanlight_telemetry::clients::SessionView;
+use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
@@ -21,16 +23,16 @@ use smallvec::smallvec;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::sessions::SseSessions;
-use self::stream::SseSessionStream;
 use super::arrived::{Arrived, stream_permit};
+use super::cors;
 use super::events::stream::EventStream;
 use super::limits::LiveLimits;
 use super::reply::{self, Refusal, Reply, ReplyBody};
-use super::{cors, negotiate};
-use crate::channel::{ChannelConnection, ChannelOptions, QUEUE};
+use crate::call::{Answer, ResponseItem, ResponseStream};
+use crate::channel::{ChannelConnection, ChannelOptions, Outbound, QUEUE};
 use crate::ingress::{self, Origin};
 use crate::settings::FrontendSettings;
+use sessions::{SessionEntry, SseSessions};
 
 /// The HTTP methods at the stream's path. A client that tries Streamable HTTP there gets 405 for
 /// its POST (Backwards Compatibility).
@@ -135,13 +137,13 @@ impl SseTransport {
 
     /// Opens a session, which lives as long as its stream.
     fn open(&self, base: &str, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
-        negotiate::check_sse_get(&arrived.fields)?;
+        arrived.fields.check_sse_get()?;
         let shutdown = arrived.active.shutdown();
         if shutdown.is_cancelled() {
             return Err(unavailable("shutting down; try again later"));
         }
         let peer = origin.peer();
-        let permit = stream_permit(self.limits.streams(), &peer)?;
+        let permit = stream_permit(&self.limits.streams, &peer)?;
         let (queue, messages) = mpsc::channel(QUEUE);
         let background = arrived.active.background();
         let options = ChannelOptions {
@@ -185,7 +187,7 @@ impl SseTransport {
 
     /// Handles one message. Results go to the session's stream.
     async fn take(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
-        negotiate::content_type(&arrived.fields)?;
+        arrived.fields.check_content_type()?;
         let id = session_id(arrived.head.uri.query().unwrap_or_default()).ok_or_else(|| {
             let message =
                 "\"sessionId\" is missing: POST to the URI that the \"endpoint\" event names";
@@ -220,4 +222,57 @@ fn unknown_session(keeper: Keeper) -> Box<ingress::Refusal> {
 
 fn unavailable(message: &str) -> Box<Refusal> {
     Refusal::invalid(StatusCode::SERVICE_UNAVAILABLE, message)
+}
+
+/// All messages to the client of one session.
+struct SseSessionStream {
+    messages: mpsc::Receiver<Outbound>,
+    /// Owns the session and resolves at its end; `None` after that.
+    end: Option<BoxFuture<'static, ()>>,
+}
+
+impl SseSessionStream {
+    /// The stream of `messages` of `connection`. After `shutdown` is cancelled, it ends with the
+    /// answer to the last running request.
+    fn new(
+        messages: mpsc::Receiver<Outbound>,
+        connection: Arc<ChannelConnection>,
+        entry: SessionEntry,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let end = async move {
+            let _entry = entry;
+            let drained = async {
+                shutdown.cancelled().await;
+                connection.close();
+                connection.finished().await;
+            };
+            tokio::select! { () = drained => {} () = connection.is_cut() => {} }
+        };
+        Self {
+            messages,
+            end: Some(Box::pin(end)),
+        }
+    }
+}
+
+impl ResponseStream<Answer> for SseSessionStream {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Chunks, Answer>>> {
+        let item = |Outbound { text, ending }| {
+            ResponseItem::Response(Answer {
+                text: text.into(),
+                error: None,
+                ending,
+            })
+        };
+        if let Poll::Ready(message) = self.messages.poll_recv(cx) {
+            return Poll::Ready(message.map(item));
+        }
+        if let Some(end) = &mut self.end {
+            std::task::ready!(end.as_mut().poll(cx));
+            self.end = None;
+        }
+        // The last messages may have been sent in the meantime.
+        Poll::Ready(self.messages.try_recv().ok().map(item))
+    }
 }

@@ -20,7 +20,7 @@ const MEMBER: &str = "arguments";
 /// The rules for the arguments of one tool.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arguments {
-    all: Vec<Argument>,
+    pub(crate) all: Vec<Argument>,
     /// The names that clients may not send.
     refused: FoldedNames,
     /// The members that each call gets, without outer commas.
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Argument {
     name: String,
-    rule: ArgumentRule,
+    pub(crate) rule: ArgumentRule,
     /// The member with its default; empty if it has none.
     default: Bytes,
 }
@@ -73,11 +73,6 @@ impl Arguments {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
-    }
-
-    /// The arguments in configuration order.
-    pub(crate) fn all(&self) -> &[Argument] {
-        &self.all
     }
 
     /// Whether clients may not send some arguments.
@@ -221,10 +216,6 @@ fn edited(
 impl Argument {
     pub(crate) fn name(&self) -> &str {
         &self.name
-    }
-
-    pub(crate) fn rule(&self) -> &ArgumentRule {
-        &self.rule
     }
 
     /// The value for calls without the argument, if clients may send another one.

@@ -166,18 +166,14 @@ impl Arguments {
     }
 
     fn find(&self, object: &Json, member: &Member) -> Option<&Argument> {
-        self.all()
+        self.all
             .iter()
             .find(|argument| member.is(object, argument.name()))
     }
 
     /// Whether clients need not send the argument of this name, which is a JSON string.
     fn is_optional(&self, name: &Json) -> bool {
-        name.kind() == Kind::String
-            && self
-                .all()
-                .iter()
-                .any(|argument| name.is_str(argument.name()))
+        name.kind() == Kind::String && self.all.iter().any(|argument| name.is_str(argument.name()))
     }
 
     /// Whether a list of required arguments becomes empty, which JSON Schema allows only since

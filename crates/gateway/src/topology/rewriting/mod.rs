@@ -51,7 +51,7 @@ pub(crate) struct ToolRewritings(HashMap<String, Arc<ToolRewriting>>);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ToolRewriting {
     members: Vec<(DefinitionMember, Option<Json>)>,
-    arguments: Arguments,
+    pub(crate) arguments: Arguments,
 }
 
 impl ToolRewritings {
@@ -128,9 +128,5 @@ impl ToolRewriting {
             .iter()
             .find(|(member, _)| *member == DefinitionMember::Annotations);
         annotations.is_some_and(|(_, value)| !value.as_ref().is_some_and(is_repeatable))
-    }
-
-    pub(crate) fn arguments(&self) -> &Arguments {
-        &self.arguments
     }
 }
