@@ -334,7 +334,8 @@ impl ToolTable {
         }
     }
 
-    /// Takes over the facts of a list, and `last`, by which it is known if it comes again.
+    /// Takes over the facts of a list, and `last`, the list's hash, which recognizes it when it comes
+    /// again.
     fn remember(&self, learnt: Vec<(String, KnownTool)>, last: Option<(u64, Instant)>) {
         let mut known = self.known.lock();
         for (name, tool) in learnt {
@@ -349,7 +350,7 @@ impl ToolTable {
                 }
             }
         }
-        // Under the same lock as the facts, so that they are those of this list.
+        // The lock is still held, so no other list changes the facts in between.
         known.last = last;
     }
 }

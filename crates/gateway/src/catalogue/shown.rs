@@ -1,5 +1,5 @@
-//! The entries of a merged list that an endpoint or a policy shows, as positions in the list; and
-//! ready answers for its pages, so that an unchanged list is not written again for each client.
+//! The entries of a merged list that an endpoint or a policy shows, as positions in the list. Ready
+//! answers for its pages are kept, so that an unchanged list is not written again for each client.
 
 use std::collections::HashMap;
 use std::ops::Range;

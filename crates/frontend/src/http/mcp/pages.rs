@@ -1,5 +1,5 @@
-//! Pages beside the endpoints. Those for people are answered by other code; this module checks and
-//! limits their requests. Protected resource metadata names the authorization servers of an
+//! Pages beside the endpoints. This module checks and limits the requests for pages that people
+//! see, which other code answers. Protected resource metadata names the authorization servers of an
 //! endpoint. It is public: pages of every origin may read it, and it contains only configuration.
 //!
 //! Source: RFC 9728, 2 and 3; 2026-07-28 basic/authorization/authorization-server-discovery.
