@@ -474,10 +474,10 @@ impl Begun {
         let tokens = match asking.redeem(&request, callback).await {
             Ok(tokens) => tokens,
             Err(error) => {
-                if let Some(client) = &client {
-                    if forget_client(grants.store(), client, &error).await? {
-                        grants.peers().forget_clients_at(&client.issuer);
-                    }
+                if let Some(client) = &client
+                    && forget_client(grants.store(), client, &error).await?
+                {
+                    grants.peers().forget_clients_at(&client.issuer);
                 }
                 return Err(sign_in_error(server.name(), &error));
             }

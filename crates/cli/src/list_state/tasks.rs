@@ -78,7 +78,7 @@ impl CommonTaskOwners for KeptTasks {
     }
 
     async fn forget(&self, task: Vec<u8>) {
-        drop(log_failure(self.0.take::<KeptTask>(&owner(&task)).await))
+        drop(log_failure(self.0.take::<KeptTask>(&owner(&task)).await));
     }
 }
 
