@@ -434,7 +434,6 @@ async fn forged_cursor_is_refused() {
     let config = config(&[only.entry("a"), other.entry("b")]);
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     for cursor in [
-        r#""""#,
         r#""abc""#,
         r#""AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA""#,
     ] {

@@ -462,25 +462,6 @@ async fn kept_list_is_served_while_its_server_cannot_be_started() {
 }
 
 #[tokio::test]
-async fn files_of_earlier_versions_are_removed() {
-    let (server, place) = (server(Era::Modern).await, Place::new());
-    fs::DirBuilder::new()
-        .mode(0o700)
-        .create(place.state())
-        .unwrap();
-    for name in ["names.json", "0123456789abcdef0123456789abcdef.lists"] {
-        fs::write(place.state().join(name), "{}").unwrap();
-    }
-    first_run(&place.config(&[server.entry("only")])).await;
-    let names = fs::read_dir(place.state())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = names.collect();
-    names.sort();
-    assert_eq!(names, ["audit", "grants.redb", "key"]);
-}
-
-#[tokio::test]
 async fn folder_that_others_can_reach_is_refused() {
     let (server, place) = (server(Era::Modern).await, Place::new());
     fs::DirBuilder::new()
