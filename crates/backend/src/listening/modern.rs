@@ -360,7 +360,7 @@ pub(super) enum End {
     Unsupported,
     /// The server refuses this filter.
     Refused { message: String },
-    /// The server has ended it by a response.
+    /// The server has ended it by a result.
     Answered,
     /// The stream or the connection broke, or the server failed.
     Broken,
@@ -428,7 +428,8 @@ impl End {
                         message: message.unwrap_or_default(),
                     }
                 }
-                _ => Self::Answered,
+                Some(_) => Self::Broken,
+                None => Self::Answered,
             },
             Ok(Reply::Rejected {
                 status: 400 | 404 | 405 | 501,
