@@ -5,9 +5,9 @@
 //! The first request of a principal with credentials starts its group. The group ends after being
 //! unused for as long as a client's session may be.
 //!
-//! When the user has signed in, a client with a session is told that the elicitation is complete
-//! (2025-11-25 client/elicitation, Completion Notifications for URL Mode Elicitation). 2026-07-28
-//! has no such notification: its clients repeat the call.
+//! A client with a session is notified when its user has signed in. Modern clients repeat the call,
+//! since their revision has no such notification (2025-11-25 client/elicitation, Completion
+//! Notifications for URL Mode Elicitation).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Weak};

@@ -3,7 +3,7 @@
 //!
 //! The base connection determines the era. A modern server has no sessions, so modern clients need
 //! no other connection. A legacy client is served in its own era if the server has it, too
-//! (`legacy_era`).
+//! (`finding`).
 //!
 //! In that case, and at a legacy server, each client session has its own connection. It is opened
 //! when first needed, and declares the client's capabilities. So does each client without a session

@@ -157,7 +157,7 @@ async fn attended(admin: &Admin, request: String) -> Result<Bytes> {
             _ => {}
         }
     }
-    Err(failure!("the gateway ended the call without an answer",))
+    Err(failure!("the gateway ended the call without an answer"))
 }
 
 fn print(body: &Json, json: bool) {

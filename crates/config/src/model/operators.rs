@@ -99,7 +99,7 @@ choice! {
     }
 }
 
-/// The choices of a server.
+/// The choices of a server or an endpoint: all but the first, `auto`.
 pub(super) const CONTENT: Choice<ContentChoice> = Choice(AUTO_CONTENT.0.split_at(1).1);
 
 const COLLECTOR: Parsed<String> = checked!(

@@ -250,9 +250,11 @@ impl Snapshot {
     /// The first entry whose template can have produced `uri`. Afterwards `left` has the steps for
     /// further URIs: none if a server has too many templates to compare.
     pub(crate) fn find_template(&self, uri: &str, left: &Cell<usize>) -> Option<&Entry> {
-        let mut parts = self.parts.iter().take_while(|_| left.get() > 0);
+        if left.get() == 0 {
+            return None;
+        }
         let mut used = 0;
-        let found = parts.find_map(|part| {
+        let found = self.parts.iter().find_map(|part| {
             let steps = Cell::new(STEPS);
             let found = self.find_among(part, uri, &steps);
             used += if steps.get() > 0 {

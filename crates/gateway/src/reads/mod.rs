@@ -1,4 +1,4 @@
-//! Reads resources. Equal reads at the same time are sent once (`in_flight`). Results that servers
+//! Reads resources. Equal reads at the same time are sent once (`InFlight`). Results that servers
 //! call public are served again while their `ttlMs` runs.
 //!
 //! A read joins another only if both are of one principal and the server cannot tell the two

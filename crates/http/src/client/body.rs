@@ -1,5 +1,5 @@
 //! The body of a response. The rest of a long body is read from the socket without hyper. So is a
-//! whole body that was withheld from hyper (`head_gate`).
+//! whole body that was withheld from hyper (`connection`).
 //!
 //! hyper returns data in its own buffers, which would have to be copied together. Instead,
 //! [`ResponseBody::read_into`] takes the socket out of hyper's connection and reads the announced
