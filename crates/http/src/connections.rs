@@ -16,7 +16,7 @@
 //! that has fewer even afterwards. So no two peers take connections from each other in turn.
 
 use std::cmp::Reverse;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ const JUST_USED: Duration = Duration::from_secs(1);
 /// The peer whose share of a limit a connection uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionPeer {
-    /// An address; for IPv6 a network: [`peer_of`].
+    /// An address; for IPv6 a network: [`peer_of`](crate::peer_of).
     Address(IpAddr),
     /// A user of this machine, by user id, on a Unix socket.
     User(u32),
@@ -247,18 +247,6 @@ impl std::fmt::Debug for Connections {
 impl Drop for Entry {
     fn drop(&mut self) {
         drop(self.connections.table.lock().open.remove(&self.number));
-    }
-}
-
-/// The address that identifies a peer. For IPv6 it is the 64-bit network, in which one host can use
-/// any address.
-pub fn peer_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-        other => other,
     }
 }
 

@@ -14,7 +14,7 @@ use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 
-pub use forwarded::TrustedProxies;
+pub use forwarded::{TrustedProxies, peer_of};
 
 mod forwarded;
 

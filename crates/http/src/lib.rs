@@ -23,8 +23,8 @@ pub use accept::{
 pub use connection::{
     BoxedStream, ConnectionUse, Http1Limits, OpenedStream, Stream, open, serve_http1,
 };
-pub use connections::{ConnectionPeer, Endable, Usage, UsageKind, peer_of};
-pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection, TrustedProxies};
+pub use connections::{ConnectionPeer, Endable, Usage, UsageKind};
+pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection, TrustedProxies, peer_of};
 pub use limit::{ConcurrencyLimit, Permit};
 pub use socket::{ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets};
 pub use tls::{

@@ -206,13 +206,3 @@ fn many_end_at_once_where_there_are_many() {
     assert!(all.make_space(peer(2), 1024));
     assert_eq!(ended(&open), [1020, 1021, 1022, 1023]);
 }
-
-#[test]
-fn addresses_of_one_network_are_one_peer() {
-    let of = |text: &str| peer_of(text.parse().unwrap());
-    assert_eq!(of("2001:db8:1:2:3::4"), of("2001:db8:1:2:ffff::1"));
-    assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
-    assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
-    assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
-    assert_eq!(of("::1"), IpAddr::V6(Ipv6Addr::LOCALHOST));
-}

@@ -6,7 +6,7 @@
 //!
 //! Source: RFC 7239, 4 to 6; `X-Forwarded-For` has no specification.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName};
@@ -74,6 +74,18 @@ impl TrustedProxies {
         let client =
             addresses.find(|address| address.is_none_or(|address| !self.contains(address.ip())));
         Some(client.flatten().ok_or(NoClient))
+    }
+}
+
+/// The address that identifies a peer. For IPv6 it is the 64-bit network, in which one host can use
+/// any address.
+pub fn peer_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        other => other,
     }
 }
 
@@ -342,5 +354,15 @@ mod tests {
             let joined = client(&[(FWD, &format!("{left},for=192.0.2.7"))]);
             prop_assert!(joined == "192.0.2.7:0" || joined == PEER, "{}", joined);
         }
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one_peer() {
+        let of = |text: &str| peer_of(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2:3::4"), of("2001:db8:1:2:ffff::1"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+        assert_eq!(of("::1"), IpAddr::V6(Ipv6Addr::LOCALHOST));
     }
 }
