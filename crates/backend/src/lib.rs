@@ -9,16 +9,14 @@
 //! |---|---|
 //! | `instances` | implements `BackendClient`: chooses the instance by principal and endpoint |
 //! | `tasks` | translates between the two dialects of tasks, if client and server differ |
-//! | `concurrency` | lets the call wait for a permit; clients share permits fairly |
 //! | `sessions` | limits the call's time, and chooses a connection that its client may use |
 //! | `connection` | makes it a request of the server's era, and judges the reply |
 //! | `transport` | sends the request and reads the reply, over HTTP, stdio or the legacy SSE transport |
-//! | `request` | the request with its deadline, span, era's dialect and server requests |
+//! | `request` | the request with its permit, deadline, span, era's dialect and server requests |
 //!
 //! Beside them, `handshake` makes connections, and `listening` and `subscriptions` keep up and
 //! distribute messages that servers send outside of calls.
 
-mod concurrency;
 mod connection;
 pub mod credentials;
 mod handshake;

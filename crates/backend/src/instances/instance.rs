@@ -320,7 +320,7 @@ impl Instance {
 
     /// Sends a request that was sent `earlier` times before.
     pub(super) fn send(&self, call: Call, earlier: u32) -> Pending<'_, Response> {
-        if self.tasks.concerns(&call) {
+        if self.calls.may_concern_tasks(&call) {
             return Box::pin(self.tasks.request(call));
         }
         Box::pin(async move { self.calls.request(&call, earlier).await })
@@ -343,7 +343,7 @@ impl Instance {
         let Some((base, name)) = self.pool.base.connection().zip(name) else {
             return false;
         };
-        !self.tasks.concerns(call) && base.is_repeatable(&name, oldest).await
+        !self.calls.may_concern_tasks(call) && base.is_repeatable(&name, oldest).await
     }
 
     /// Whether a request that may have run may be repeated. Asks the server's current tool list,

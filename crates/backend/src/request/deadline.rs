@@ -1,15 +1,31 @@
-//! The progress of a call and its time limit, which can be paused.
+//! The progress of a call: its permit to run, and its time limit, which can be paused.
+//!
+//! Permits decide which requests run at a server at the same time. No client takes all of them, and
+//! waiting requests of all clients are served in turn.
+//!
+//! A client is a session, or all requests without a session that have the same `clientInfo`. All
+//! clients of one [`Peer`] belong to one owner. A client or owner may run requests as long as
+//! enough permits stay free. A single client leaves an eighth free, a single owner a sixteenth. The
+//! more clients there are, the less each of them gets. If there are few permits, one or two are
+//! kept for others.
 
+use std::hash::BuildHasher as _;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::concurrency::{CallPermit, Reacquiring};
+use fanlight_canonical::{CallContext, Peer, SessionKey};
+use fanlight_fair::{Member, Part, PermitLimits, Semaphore};
+use foldhash::fast::RandomState;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep};
+
+pub(crate) use fanlight_fair::Full;
 
 /// The progress of one call.
 #[derive(Default)]
@@ -208,143 +224,164 @@ impl Drop for Pause {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::future::pending;
+/// The share of the permits that one client may hold.
+const CLIENT: Part = Part {
+    for_each_free: 7,
+    kept: [(4, 1), (8, 2)],
+};
+/// The share of the permits that one owner may hold.
+pub(crate) const OWNER: Part = Part {
+    for_each_free: 15,
+    kept: [(8, 1), (8, 1)],
+};
 
-    use super::*;
+/// The number of `clientInfo` bytes that distinguish clients.
+const COMPARED: usize = 256;
 
-    const LIMIT: Duration = Duration::from_secs(10);
-    const LIMITS: CallLimits = CallLimits {
-        active: LIMIT,
-        total: Duration::from_secs(1000),
-    };
+/// The permits of one server.
+pub(crate) struct FairQueue {
+    permits: Semaphore<Client>,
+    hasher: RandomState,
+}
 
-    const fn at_once(open: usize) -> PauseLimits {
-        PauseLimits {
-            open,
-            ever: usize::MAX,
+/// The right of one request to run, until dropped.
+pub(crate) type Permit = fanlight_fair::Permit<Client>;
+
+/// A client that may ask for a permit.
+pub(crate) type Claim = fanlight_fair::Claim<Client>;
+
+/// The owner whose requests are counted together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    /// Fanlight itself, which has no limit.
+    Gateway,
+    Peer(Peer),
+}
+
+/// One client of an owner.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    owner: Owner,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Session(SessionKey),
+    /// The description of a client without a session. It only distinguishes honest clients of one
+    /// owner.
+    Info(u64),
+}
+
+impl FairQueue {
+    /// A queue for `concurrency` permits.
+    pub(crate) fn new(concurrency: usize) -> Self {
+        let limits = PermitLimits {
+            permits: concurrency,
+            of_share: OWNER,
+            of_member: CLIENT,
+        };
+        Self {
+            permits: Semaphore::new(limits),
+            hasher: RandomState::default(),
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn deadline_does_not_pass_while_any_pause_exists() {
-        let deadline = Arc::<PausableDeadline>::default();
-        let began = Instant::now();
-        let pauses = async {
-            sleep(Duration::from_secs(4)).await;
-            let first = deadline.pause(at_once(2)).unwrap();
-            sleep(Duration::from_secs(100)).await;
-            let second = deadline.pause(at_once(2)).unwrap();
-            assert!(deadline.pause(at_once(2)).is_none());
-            drop(first);
-            sleep(Duration::from_secs(100)).await;
-            drop(second);
-            pending::<()>().await;
+    /// The claim of a request's client.
+    pub(crate) fn claim(&self, context: &CallContext) -> Claim {
+        let caller = &context.caller;
+        let owner = if caller.is_gateway() {
+            Owner::Gateway
+        } else {
+            Owner::Peer(context.peer.clone())
         };
-        assert_eq!(
-            deadline.limit(LIMITS, pin!(pauses)).await,
-            Err(Expired(LIMIT))
-        );
-        assert_eq!(began.elapsed().as_secs(), 210);
+        let kind = caller
+            .session()
+            .map_or_else(|| self.info(context), Kind::Session);
+        self.permits.claim(Client { owner, kind })
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn pauses_do_not_extend_the_total() {
-        let total = Duration::from_secs(50);
-        for (pause, between) in [(60, 1), (7, 3), (1000, 0)] {
-            let deadline = Arc::<PausableDeadline>::default();
-            let began = Instant::now();
-            let pauses = async {
-                loop {
-                    let pause_now = deadline.pause(at_once(1));
-                    sleep(Duration::from_secs(pause)).await;
-                    drop(pause_now);
-                    sleep(Duration::from_secs(between)).await;
-                }
-            };
-            let outcome: Result<(), _> = deadline
-                .limit(
-                    CallLimits {
-                        active: LIMIT,
-                        total,
-                    },
-                    pin!(pauses),
-                )
-                .await;
-            assert!(
-                outcome.is_err() && began.elapsed() <= total,
-                "{:?}",
-                began.elapsed()
-            );
-        }
-    }
-
-    #[tokio::test]
-    async fn future_that_always_continues_is_limited() {
-        let active = Duration::from_millis(1);
-        let limits = CallLimits { active, ..LIMITS };
-        let mut busy = pin!(async {
-            loop {
-                tokio::task::consume_budget().await;
-            }
-        });
-        let deadline = PausableDeadline::default();
-        let limited = deadline.limit(limits, busy.as_mut());
-        let outcome: Result<Result<(), _>, _> = tokio::time::timeout(LIMIT, limited).await;
-        assert_eq!(outcome, Ok(Err(Expired(active))));
-    }
-
-    #[tokio::test]
-    async fn pauses_of_one_call_are_counted() {
-        let deadline = Arc::<PausableDeadline>::default();
-        let limits = PauseLimits { open: 2, ever: 3 };
-        for _ in 0..3 {
-            drop(deadline.pause(limits).unwrap());
-        }
-        assert!(deadline.pause(limits).is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn deadline_without_pauses_is_a_timeout() {
-        let deadline = PausableDeadline::default();
-        let began = Instant::now();
-        assert_eq!(deadline.limit(LIMITS, pin!(async { 7 })).await, Ok(7));
-        assert!(!deadline.has_expired());
-        assert_eq!(
-            deadline.limit(LIMITS, pin!(pending::<()>())).await,
-            Err(Expired(LIMIT))
-        );
-        assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs());
-        assert!(deadline.has_expired());
-    }
-
-    /// Another thread pauses and resumes while the call is polled for other reasons.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn deadline_passes_after_pauses_of_another_thread() {
-        let deadline = Arc::<PausableDeadline>::default();
-        let pausing = Arc::clone(&deadline);
-        let pauses = tokio::task::spawn_blocking(move || {
-            for _ in 0..10_000 {
-                drop(pausing.pause(at_once(1)));
-            }
-        });
-        let polled = async {
-            loop {
-                tokio::task::yield_now().await;
-                if pauses.is_finished() {
-                    return pending::<()>().await;
-                }
-            }
-        };
-        let active = Duration::from_millis(20);
-        let limits = CallLimits {
-            active,
-            total: Duration::from_secs(60),
-        };
-        assert_eq!(
-            deadline.limit(limits, pin!(polled)).await,
-            Err(Expired(active))
-        );
+    fn info(&self, context: &CallContext) -> Kind {
+        let info = context
+            .client_info
+            .as_ref()
+            .map_or(&[][..], |info| info.bytes());
+        Kind::Info(self.hasher.hash_one(info.get(..COMPARED).unwrap_or(info)))
     }
 }
+
+impl Member for Client {
+    type Share = Owner;
+
+    fn share(&self) -> &Owner {
+        &self.owner
+    }
+
+    fn is_bounded(&self) -> bool {
+        self.owner != Owner::Gateway
+    }
+}
+
+/// The permit of a running call. The call gives it back while its server waits for the client: a
+/// person may take minutes, and the server does nothing meanwhile. It acquires a permit again before
+/// the server gets the client's answer.
+#[derive(Default)]
+pub(crate) struct CallPermit(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    /// The call needs no permit.
+    #[default]
+    Unlimited,
+    Held(Permit),
+    GivenBack(Claim),
+}
+
+/// Resolves to the permit of a continuing call.
+pub(crate) type Reacquiring = BoxFuture<'static, Permit>;
+
+impl CallPermit {
+    /// Stores the permit that the call runs with.
+    pub(crate) fn hold(&self, permit: Permit) {
+        self.replace(State::Held(permit));
+    }
+
+    /// Ends the call and drops its permit.
+    pub(crate) fn end(&self) {
+        self.replace(State::Unlimited);
+    }
+
+    /// Gives the permit back while the server waits for the client.
+    pub(crate) fn give_back(&self) {
+        let claim = match &*self.0.lock() {
+            State::Held(permit) => permit.claim(),
+            State::Unlimited | State::GivenBack(_) => return,
+        };
+        self.replace(State::GivenBack(claim));
+    }
+
+    /// Acquires a permit again if it was given back. If that takes time, returns a future whose
+    /// result must be [held](Self::hold).
+    pub(crate) fn reacquire(&self) -> Option<Reacquiring> {
+        let claim = match &*self.0.lock() {
+            State::GivenBack(claim) => claim.clone(),
+            State::Unlimited | State::Held(_) => return None,
+        };
+        match claim.try_acquire() {
+            Some(permit) => {
+                self.hold(permit);
+                None
+            }
+            None => Some(Box::pin(claim.acquire_again())),
+        }
+    }
+
+    fn replace(&self, state: State) {
+        let previous = std::mem::replace(&mut *self.0.lock(), state);
+        // Dropped without the lock, since a returned permit wakes others.
+        drop(previous);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -13,10 +13,11 @@ use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::concurrency::{CallPermit, FairQueue, Full, Permit};
 use crate::connection::{Connection, Failure};
 use crate::health::{Admission, Health, Item};
-use crate::request::deadline::{CallLimits, CallProgress, Expired, PausableDeadline};
+use crate::request::deadline::{
+    CallLimits, CallPermit, CallProgress, Expired, FairQueue, Full, PausableDeadline, Permit,
+};
 use crate::sessions::{Lease, SessionPool};
 use crate::settings::BackendTimeouts;
 
@@ -79,6 +80,15 @@ impl Dispatcher {
             repeats_lists,
             queue: FairQueue::new(concurrency),
         }
+    }
+
+    /// Whether a call may be about tasks, at a server that has tasks or is not connected now.
+    pub(crate) fn may_concern_tasks(&self, call: &Call) -> bool {
+        (call.method == Method::CallTool || call.method.is_about_tasks())
+            && self
+                .pool
+                .current(&call.context)
+                .is_none_or(|connection| connection.tasks.is_some())
     }
 
     /// Sends a call as one request; it was sent `earlier` times before.

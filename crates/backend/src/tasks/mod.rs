@@ -1,7 +1,7 @@
 //! Translates between the two task dialects, for a client and a server that differ in them.
 //!
-//! [`TaskTranslation`] answers calls that may be about tasks ([`TaskTranslation::concerns`]), with
-//! requests of the [`Dispatcher`]. It changes only the parts about tasks, and only if the client's
+//! [`TaskTranslation`] answers calls that may be about tasks ([`Dispatcher::may_concern_tasks`]),
+//! with requests of the [`Dispatcher`]. It changes only the parts about tasks, and only if the client's
 //! dialect ([`CallContext::tasks`]) is not the server's:
 //!
 //! | client \ server | 2025-11-25 tasks | the extension `io.modelcontextprotocol/tasks` |
@@ -41,10 +41,9 @@ use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use crate::concurrency::OWNER;
 use crate::connection::supervisor::ConnectSettings;
 use crate::request::BackendContext;
-use crate::request::deadline::{CallProgress, PauseLimits};
+use crate::request::deadline::{CallProgress, OWNER, PauseLimits};
 use crate::sessions::dispatcher::Dispatcher;
 use collector::InputCollector;
 use notifications::TaskNotifications;
@@ -104,16 +103,6 @@ impl TaskTranslation {
         });
         translation.spawn(Arc::clone(&translation).translate_statuses(statuses));
         translation
-    }
-
-    /// Whether a call may be about tasks, at a server that has tasks or is not connected now.
-    pub(crate) fn concerns(&self, call: &Call) -> bool {
-        (call.method == Method::CallTool || call.method.is_about_tasks())
-            && self
-                .calls
-                .pool
-                .current(&call.context)
-                .is_none_or(|connection| connection.tasks.is_some())
     }
 
     /// Answers a call that concerns tasks, within the time limit of a call.

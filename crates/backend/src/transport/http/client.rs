@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use fanlight_http::client::{self as pooled, BodyBuffer, PoolSettings, PooledClient};
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
 use http_body::{Body as _, Frame};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -56,17 +56,6 @@ pub(super) struct Target {
     uri: Uri,
     /// The path and query, as in a request line.
     path: Uri,
-}
-
-#[derive(Clone)]
-pub(super) struct HttpRequest {
-    pub(super) method: Method,
-    pub(super) target: Arc<Target>,
-    pub(super) headers: HeaderMap,
-    /// Empty if there is none.
-    pub(super) body: Bytes,
-    /// Whether the response may be a long event stream with little traffic.
-    pub(super) may_last: bool,
 }
 
 /// A response with an unread body.
@@ -142,18 +131,14 @@ impl HttpClient {
         }
     }
 
-    /// Sends a request when the future is polled; the current worker serves it.
-    pub(super) fn execute(&self, request: HttpRequest) -> ResponseFuture {
-        let HttpRequest {
-            method,
-            target,
-            headers,
-            body,
-            may_last,
-        } = request;
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = method;
-        *request.headers_mut() = headers;
+    /// Sends a request to `target` when the future is polled; the current worker serves it.
+    /// `may_last` says that the response may be a long event stream with little traffic.
+    pub(super) fn execute(
+        &self,
+        target: &Target,
+        mut request: Request<Full<Bytes>>,
+        may_last: bool,
+    ) -> ResponseFuture {
         match self {
             Self::Pooled(client) => {
                 *request.uri_mut() = target.path.clone();

@@ -21,8 +21,9 @@ use fanlight_protocol::{USER_AGENT, sse};
 use fanlight_telemetry::BackendTelemetry;
 use fanlight_telemetry::recording::Tap;
 use futures_util::future::BoxFuture;
-use http::Method;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use http::{Method, Request};
+use http_body_util::Full;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
@@ -30,7 +31,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, ResponseFuture, Target};
+use super::client::{HttpClient, HttpError, HttpResponse, ResponseFuture, Target};
 use super::connector::Authorities;
 use super::headers::ConfiguredHeaders;
 use super::problem::{self, Problem};
@@ -143,19 +144,27 @@ impl HttpEndpoint {
         body: Bytes,
         may_last: bool,
     ) -> Exchange {
-        let request = HttpRequest {
-            method,
-            target: Arc::clone(target),
-            headers,
-            body,
-            may_last,
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.headers_mut() = headers;
+        let Some(source) = &self.source else {
+            return Exchange::Plain(self.client.execute(target, request, may_last));
         };
-        match &self.source {
-            None => Exchange::Plain(self.client.execute(request)),
-            Some(source) => {
-                let tap = self.telemetry.as_ref().and_then(BackendTelemetry::tap);
-                Exchange::authorized(&self.client, source, request, tap)
-            }
+        let may_be_sent = Arc::<AtomicBool>::default();
+        let sending = Sending {
+            client: Arc::clone(&self.client),
+            target: Arc::clone(target),
+            may_last,
+            may_be_sent: Arc::clone(&may_be_sent),
+            tap: self
+                .telemetry
+                .as_ref()
+                .and_then(BackendTelemetry::tap)
+                .cloned(),
+        };
+        Exchange::Authorized {
+            request: Box::pin(sending.run(Arc::clone(source), request)),
+            may_be_sent,
         }
     }
 
@@ -291,15 +300,10 @@ impl HttpEndpoint {
                 .map(|host| (header::HOST, host.clone())),
         );
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        let target = Arc::new(Target::new(url)?);
-        let request = HttpRequest {
-            method: Method::GET,
-            target,
-            headers,
-            body: Bytes::new(),
-            may_last: false,
-        };
-        let mut response = self.client.execute(request).await.ok()?;
+        let target = Target::new(url)?;
+        let mut request = Request::<Full<Bytes>>::default();
+        *request.headers_mut() = headers;
+        let mut response = self.client.execute(&target, request, false).await.ok()?;
         let mut body = BytesMut::new();
         while response.status.is_success()
             && let Some(chunk) = response.chunk().await.ok()?
@@ -348,25 +352,6 @@ pub(super) enum Exchange {
 }
 
 impl Exchange {
-    /// Sends a request with credentials.
-    fn authorized(
-        client: &Arc<HttpClient>,
-        source: &Arc<dyn CredentialSource>,
-        request: HttpRequest,
-        tap: Option<&Arc<Tap>>,
-    ) -> Self {
-        let may_be_sent = Arc::<AtomicBool>::default();
-        let sending = Sending {
-            client: Arc::clone(client),
-            may_be_sent: Arc::clone(&may_be_sent),
-            tap: tap.cloned(),
-        };
-        Self::Authorized {
-            request: Box::pin(sending.run(Arc::clone(source), request)),
-            may_be_sent,
-        }
-    }
-
     /// Whether part of the request may have been written.
     pub(super) fn may_be_sent(&self) -> bool {
         match self {
@@ -387,8 +372,11 @@ impl Future for Exchange {
     }
 }
 
+/// The sending of a request with additional credentials.
 struct Sending {
     client: Arc<HttpClient>,
+    target: Arc<Target>,
+    may_last: bool,
     may_be_sent: Arc<AtomicBool>,
     /// The tap of the running recording.
     tap: Option<Arc<Tap>>,
@@ -398,15 +386,15 @@ impl Sending {
     async fn run(
         self,
         source: Arc<dyn CredentialSource>,
-        request: HttpRequest,
+        request: Request<Full<Bytes>>,
     ) -> Result<HttpResponse, HttpError> {
         let target = MessageTarget {
-            method: &request.method,
-            url: &request.target.url,
+            method: request.method(),
+            url: &self.target.url,
         };
         let shown = source.credentials(&target).headers().await?;
         let response = self.send(request.clone(), &shown).await?;
-        let Some(refused) = refusal(&response, &request, shown) else {
+        let Some(refused) = refusal(&response, &target, shown) else {
             return Ok(response);
         };
         // The request certainly did not run. It is sent once more with other credentials, but not a
@@ -416,7 +404,7 @@ impl Sending {
             Some(pending) => {
                 let other = pending.await?;
                 let response = self.send(request.clone(), &other).await?;
-                let again = refusal(&response, &request, other);
+                let again = refusal(&response, &target, other);
                 match again.and_then(|refusal| source.give_up(&refusal)) {
                     Some(missing) => Err(missing.into()),
                     None => Ok(response),
@@ -427,14 +415,14 @@ impl Sending {
 
     async fn send(
         &self,
-        mut request: HttpRequest,
+        mut request: Request<Full<Bytes>>,
         shown: &HeaderMap,
     ) -> Result<HttpResponse, HttpError> {
         for (name, value) in shown {
             self.tap.iter().for_each(|tap| tap.hide(value.as_bytes()));
-            request.headers.insert(name, value.clone());
+            request.headers_mut().insert(name, value.clone());
         }
-        let mut sent = pin!(self.client.execute(request));
+        let mut sent = pin!(self.client.execute(&self.target, request, self.may_last));
         std::future::poll_fn(|cx| {
             let polled = sent.as_mut().poll(cx);
             if sent.may_be_sent() {
@@ -448,7 +436,11 @@ impl Sending {
 
 /// The refusal of credentials, if the response is one: 401, or 403 with a challenge (2026-07-28
 /// basic/authorization, Scope Challenge Handling). Any other 403 concerns the request itself.
-fn refusal(response: &HttpResponse, request: &HttpRequest, shown: HeaderMap) -> Option<Refusal> {
+fn refusal(
+    response: &HttpResponse,
+    target: &MessageTarget<'_>,
+    shown: HeaderMap,
+) -> Option<Refusal> {
     let challenges: Vec<_> = response
         .headers
         .get_all(WWW_AUTHENTICATE)
@@ -465,8 +457,8 @@ fn refusal(response: &HttpResponse, request: &HttpRequest, shown: HeaderMap) -> 
         challenges,
         nonce: response.headers.get(DPOP_NONCE).cloned(),
         shown,
-        method: request.method.clone(),
-        url: request.target.url.clone(),
+        method: target.method.clone(),
+        url: target.url.clone(),
     })
 }
 
