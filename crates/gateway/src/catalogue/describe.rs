@@ -125,11 +125,12 @@ fn merged(
 /// Adapts a description to an endpoint: the endpoint's instructions, and only the capabilities that
 /// it serves.
 pub(crate) fn as_shown(view: &View, description: Json) -> Json {
-    if view.instructions().is_none() && !view.has_filters() {
+    let instructions = view.instructions();
+    if instructions.is_none() && !view.has_filters() {
         return description;
     }
     let mut own = ObjectBuilder::new();
-    let replaced: &[&str] = if view.instructions().is_some() {
+    let replaced: &[&str] = if instructions.is_some() {
         &["capabilities", "instructions"]
     } else {
         &["capabilities"]
@@ -137,7 +138,7 @@ pub(crate) fn as_shown(view: &View, description: Json) -> Json {
     if let Some(capabilities) = description.get("capabilities") {
         own.member("capabilities", &served(view, &capabilities));
     }
-    if let Some(instructions) = view.instructions() {
+    if let Some(instructions) = &instructions {
         own.member("instructions", instructions);
     }
     rewrite_object(

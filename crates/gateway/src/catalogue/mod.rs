@@ -57,7 +57,7 @@ pub(crate) use view::PageOf;
 pub(crate) use watch::ListWatcher;
 
 pub use crate::list_kind::ListKind;
-use crate::topology::{BackendId, CurrentTopology, Reader, Topology};
+use crate::topology::{BackendId, CurrentTopology, Reader, Topology, View};
 pub(crate) use announce::Listener;
 use announce::{Announcer, Differing};
 use extensions::ListCapabilities;
@@ -249,6 +249,37 @@ impl Catalogue {
 
     fn with_state<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.state.lock())
+    }
+
+    /// The newest snapshot of this topology, unless the list has probably changed since.
+    pub(crate) fn trusted_view(&self, view: &View) -> Option<ListView> {
+        let topology = view.topology();
+        let whole = match &self.own {
+            None => self.with_state(|state| {
+                state
+                    .newest_of(topology)
+                    .filter(|_| !state.suspect)
+                    .cloned()
+            }),
+            Some(own) => self
+                .newest_snapshot(topology)
+                .filter(|_| !self.is_outdated(own, topology)),
+        };
+        whole.map(|whole| ListView::new(whole, view))
+    }
+
+    /// Whether any part of a principal's list is known to be outdated.
+    fn is_outdated(&self, own: &Own, topology: &Topology) -> bool {
+        let private = self.follow(own, topology);
+        let is_behind = |state: &State, backend: BackendId| {
+            state.parts.get(&backend).is_none_or(Part::is_outdated)
+        };
+        own.shared.with_state(|state| {
+            let mut public = topology.ids().filter(|backend| !private.contains(backend));
+            public.any(|backend| is_behind(state, backend))
+        }) || self.with_state(|state| {
+            state.suspect || private.iter().any(|backend| is_behind(state, *backend))
+        })
     }
 }
 

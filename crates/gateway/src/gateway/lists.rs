@@ -1,20 +1,17 @@
-//! Merged lists: pages for clients, whole lists for operators, and single definitions.
+//! Merged lists: pages for clients, and whole lists for operators.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use fanlight_canonical::{Call, Endpoint, Parent};
-use fanlight_protocol::json::Json;
 use fanlight_protocol::{Response, RpcError};
 use tokio::time::Instant;
 
 use super::Gateway;
-use crate::catalogue::{Entry, ListKind, ListView, PageOf, Served, is_starting};
+use crate::catalogue::{ListKind, ListView, PageOf, Served};
 use crate::cursor::Position;
 use crate::fault;
-use crate::routing::find_by_prefix;
 use crate::tasks;
-use crate::topology::{BackendId, Filtered, View};
+use crate::topology::View;
 
 /// Extensions of clients, besides those that Fanlight knows, that are declared to servers when merged lists are read. Each new
 /// one causes the lists to be read again.
@@ -139,97 +136,4 @@ impl Gateway {
             .await
             .list
     }
-
-    /// The newest list of tools, if it is trusted.
-    pub(super) fn trusted_tools(&self, view: &View) -> Option<ListView> {
-        if view.transparent_server().is_none() {
-            self.lists.begin();
-        }
-        self.lists
-            .catalogue(ListKind::Tools, view)
-            .trusted_view(view)
-    }
-
-    /// The tool that clients know as `name`. Lists are read unless the newest one is trusted and
-    /// has it.
-    pub(super) async fn listed_tool(
-        &self,
-        view: &View,
-        name: &str,
-        trace: &Parent,
-    ) -> Option<ListedTool> {
-        let trusted = self.trusted_tools(view);
-        let known = trusted
-            .as_ref()
-            .and_then(|tools| tools.find(name).or_else(|| only_bare(view, tools, name)));
-        match known {
-            Some(tool) => to_listed_tool(tool),
-            // Boxed: calls of known tools do not need the large future of reading lists.
-            None => Box::pin(self.read_tool(view, name, trace)).await,
-        }
-    }
-
-    /// The tool that clients know as `name`, after reading lists.
-    async fn read_tool(&self, view: &View, name: &str, trace: &Parent) -> Option<ListedTool> {
-        let tools = self.lists.catalogue(ListKind::Tools, view);
-        let from_all = async {
-            let known = tools.newest_view(view, trace).await;
-            if let Some(tool) = known.find(name) {
-                return to_listed_tool(tool);
-            }
-            let fresh = tools.recheck(view, trace).await?;
-            fresh.find(name).and_then(to_listed_tool)
-        };
-        match find_by_prefix(view, name) {
-            // Slow servers must not delay a call of this server's tool.
-            Some((backend, original)) if backend.permits_tool(original) => {
-                let mut from_one = pin!(self.lists.tool_of(view, backend, original, trace));
-                let found = tokio::select! {
-                    biased;
-                    found = from_all => match found {
-                        // The server may be the one that the merged list still lacks.
-                        None if is_starting(&*backend.client) => from_one.await,
-                        found => return found,
-                    },
-                    found = from_one.as_mut() => found,
-                };
-                let definition = found?;
-                let kind = Filtered::Tools;
-                view.permits_name(kind, backend.id, original, Some(&definition))
-                    .then(|| ListedTool {
-                        backend: backend.id,
-                        original: Json::string(original),
-                        definition,
-                    })
-            }
-            _ => from_all.await,
-        }
-    }
-}
-
-/// A tool that a list has.
-#[derive(Clone, Debug)]
-pub(super) struct ListedTool {
-    pub(super) backend: BackendId,
-    /// The server's own name for the tool: a JSON string.
-    pub(super) original: Json,
-    /// The definition, as clients see it.
-    pub(super) definition: Arc<Json>,
-}
-
-pub(super) fn to_listed_tool(tool: &Entry) -> Option<ListedTool> {
-    Some(ListedTool {
-        backend: tool.backend,
-        original: tool.original.clone()?,
-        definition: Arc::clone(&tool.visible),
-    })
-}
-
-/// The only tool with the original name `name`. `None` if the name has a prefix.
-fn only_bare<'a>(view: &View, tools: &'a ListView, name: &str) -> Option<&'a Entry> {
-    let mut all = tools.find_bare(name);
-    let only = all
-        .next()
-        .filter(|_| find_by_prefix(view, name).is_none())?;
-    all.next().is_none().then_some(only)
 }

@@ -6,6 +6,7 @@ mod lean;
 mod lists;
 mod operation;
 mod operators;
+mod policy;
 mod results;
 mod several;
 

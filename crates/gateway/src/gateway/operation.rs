@@ -1,29 +1,26 @@
 //! A client's request as the gateway carries it out, resolved once by one topology.
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    About, AmbiguousArguments, ApprovalRule, ApprovedBy, Call, CallContext, Decidable, Detail,
-    Interest, Item, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Verdict,
+    About, ApprovalRule, ApprovedBy, Call, CallContext, Decidable, Detail, Interest, Item, Parent,
+    PolicyAction, PolicyKind, PolicyOutcome, PolicySubject, Verdict,
 };
 use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Json, Member, rewrite_object};
 use fanlight_protocol::meta::PER_HOP;
 use fanlight_protocol::uri::kept_result;
-use fanlight_protocol::{Method, Notification, Response, RpcError, input};
+use fanlight_protocol::{Method, Notification, Response, input};
 
-use super::lists::{ListedTool, to_listed_tool};
 use super::{FoundTarget, Gateway, note_target};
 use crate::approvals::CallToApprove;
-use crate::catalogue::{ListKind, ListView, READ_RESULT};
-use crate::fault;
+use crate::catalogue::{Entry, ListKind, ListView, READ_RESULT, is_starting};
 use crate::results::KeptRead;
 use crate::routing::{Target, find_by_prefix};
-use crate::topology::{BackendId, View};
+use crate::topology::{BackendId, Filtered, View};
 
-/// The name of the policy's gate in errors, spans and the audit log.
-const POLICY: &str = "policy";
 /// The name of the gate that holds definitions which differ from the pinned ones.
 const PINS: &str = "pins";
 /// The name of the gate of filters: the client's endpoint does not show the item.
@@ -39,9 +36,9 @@ pub struct Operation {
     /// input.
     pub(super) target: FoundTarget,
     /// The listed tool with the name that the client gave.
-    listed: Option<ListedTool>,
+    pub(super) listed: Option<ListedTool>,
     /// The policy's verdict.
-    verdict: Option<Verdict>,
+    pub(super) verdict: Option<Verdict>,
     /// The call, if Fanlight answers it itself.
     pub(super) own: Option<OwnCall>,
     /// Whether the client called the tool with `call_tool`.
@@ -153,8 +150,7 @@ impl Gateway {
             operation.target = known.map(Box::new);
         }
         if permits_all {
-            operation.verdict = operation.verdict_on_all();
-            note_verdict(&operation.request.context, operation.verdict.as_ref());
+            operation.judge_all_permitted();
         }
         if is_noted {
             self.note_subject(&operation);
@@ -244,7 +240,7 @@ impl Gateway {
     }
 
     /// The newest list of the entries of a kind, as `view` shows it.
-    fn newest_list(&self, view: &View, kind: PolicyKind) -> Option<ListView> {
+    pub(super) fn newest_list(&self, view: &View, kind: PolicyKind) -> Option<ListView> {
         let list = match kind {
             PolicyKind::Tool => ListKind::Tools,
             PolicyKind::Prompt => ListKind::Prompts,
@@ -253,82 +249,6 @@ impl Gateway {
             PolicyKind::Method | PolicyKind::Server => return None,
         };
         self.lists.catalogue(list, view).newest_in(view)
-    }
-
-    /// Finds the target of a request that names something, and applies the policy to it. A
-    /// forbidden request gets its error when it runs.
-    async fn apply_policy(&self, operation: &mut Operation, action: PolicyAction) {
-        let Operation {
-            view,
-            request,
-            target,
-            listed,
-            verdict,
-            ..
-        } = operation;
-        if target.is_none() {
-            let lookup = self.directory.lookup(view, &request.context);
-            *target = lookup
-                .target(&request.method, request.params.as_ref())
-                .await
-                .map(Box::new);
-        }
-        let routed = match target.as_deref() {
-            Some(Ok(Target::One(routed))) => routed,
-            Some(Err(_)) => {
-                *verdict = self.hidden_verdict(view, request, action);
-                note_verdict(&request.context, verdict.as_ref());
-                return;
-            }
-            _ => return,
-        };
-        let Some((kind, name)) = find_item(&request.method, Some(&routed.params)) else {
-            return;
-        };
-        let definition =
-            definition_of(listed.as_ref(), routed.backend, &name).map(|definition| &**definition);
-        let item = PolicyItem {
-            kind,
-            server: view.name(routed.backend),
-            name: name.into(),
-            definition,
-        };
-        let arguments = routed.params.get("arguments");
-        let Some(decided) = view.verdict(action, &item, arguments.as_ref()) else {
-            return;
-        };
-        let visible = find_item(&request.method, request.params.as_ref());
-        let (_, visible) = visible.unwrap_or((kind, String::new()));
-        let refused = refusal(kind, &visible, &decided);
-        *verdict = Some(decided.unwrap_or_else(|_| Verdict::without_policy(PolicyOutcome::Denied)));
-        note_verdict(&request.context, verdict.as_ref());
-        if let Some(error) = refused {
-            *target = Some(Box::new(Err(error)));
-        }
-    }
-
-    /// The verdict about an entry that is hidden from the client, if a list has it.
-    fn hidden_verdict(&self, view: &View, request: &Call, action: PolicyAction) -> Option<Verdict> {
-        let (kind, name) = find_item(&request.method, request.params.as_ref())?;
-        let everything = view.without_policy();
-        let list = self.newest_list(&everything, kind)?;
-        let entry = list.find(&name).or_else(|| list.find_bare(&name).next())?;
-        let (original, definition) = (entry.original.as_ref()?.as_str()?, Some(&*entry.visible));
-        let item = PolicyItem {
-            kind,
-            server: everything.name(entry.backend),
-            name: original,
-            definition,
-        };
-        let rights = view.rights()?;
-        let listing = rights.listing(&item);
-        match listing.outcome {
-            PolicyOutcome::Hidden => Some(listing),
-            _ => rights
-                .decide(action, &item, None)
-                .ok()
-                .filter(|verdict| verdict.outcome == PolicyOutcome::Hidden),
-        }
     }
 
     /// Finds the tool in the lists, and then the target of the call.
@@ -369,41 +289,98 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Whether a request that has waited for something may go on under the current policy. The
-    /// client is the one of `context`.
-    ///
-    /// # Errors
-    ///
-    /// The answer to a request that may not go on and has to be ended.
-    pub fn may_go_on(&self, decided: &Decided, context: &CallContext) -> Result<(), RpcError> {
-        let view = self.view_of(context);
-        if view.rights().is_none() || action(&decided.method).is_none() {
-            return Ok(());
+    /// The newest list of tools, if it is trusted.
+    pub(super) fn trusted_tools(&self, view: &View) -> Option<ListView> {
+        if view.transparent_server().is_none() {
+            self.lists.begin();
         }
-        // There was no policy when the request began.
-        let Some(subject) = &decided.subject else {
-            return Err(context.refuse(POLICY, fault::policy_has_changed()));
-        };
-        let Some(verdict) = view.verdict_again(subject) else {
-            return Ok(());
-        };
-        note_verdict(context, verdict.as_ref().ok());
-        if let Some(error) = refusal(subject.kind, &subject.visible, &verdict) {
-            context.refused_by(POLICY);
-            return Err(error);
-        }
-        let rule = |verdict: Option<&Verdict>| match verdict.map(|verdict| &verdict.outcome) {
-            Some(PolicyOutcome::Asked { number, .. }) => Some(*number),
-            _ => None,
-        };
-        // An approval under another policy does not count under this one.
-        let asked = rule(verdict.as_ref().ok());
-        if asked.is_some() && asked != rule(decided.verdict.as_ref()) {
-            Err(context.refuse(POLICY, fault::policy_has_changed()))
-        } else {
-            Ok(())
+        self.lists
+            .catalogue(ListKind::Tools, view)
+            .trusted_view(view)
+    }
+
+    /// The tool that clients know as `name`. Lists are read unless the newest one is trusted and
+    /// has it.
+    pub(super) async fn listed_tool(
+        &self,
+        view: &View,
+        name: &str,
+        trace: &Parent,
+    ) -> Option<ListedTool> {
+        let trusted = self.trusted_tools(view);
+        let known = trusted
+            .as_ref()
+            .and_then(|tools| tools.find(name).or_else(|| only_bare(view, tools, name)));
+        match known {
+            Some(tool) => to_listed_tool(tool),
+            // Boxed: calls of known tools do not need the large future of reading lists.
+            None => Box::pin(self.read_tool(view, name, trace)).await,
         }
     }
+
+    /// The tool that clients know as `name`, after reading lists.
+    async fn read_tool(&self, view: &View, name: &str, trace: &Parent) -> Option<ListedTool> {
+        let tools = self.lists.catalogue(ListKind::Tools, view);
+        let from_all = async {
+            let known = tools.newest_view(view, trace).await;
+            if let Some(tool) = known.find(name) {
+                return to_listed_tool(tool);
+            }
+            let fresh = tools.recheck(view, trace).await?;
+            fresh.find(name).and_then(to_listed_tool)
+        };
+        match find_by_prefix(view, name) {
+            // Slow servers must not delay a call of this server's tool.
+            Some((backend, original)) if backend.permits_tool(original) => {
+                let mut from_one = pin!(self.lists.tool_of(view, backend, original, trace));
+                let found = tokio::select! {
+                    biased;
+                    found = from_all => match found {
+                        // The server may be the one that the merged list still lacks.
+                        None if is_starting(&*backend.client) => from_one.await,
+                        found => return found,
+                    },
+                    found = from_one.as_mut() => found,
+                };
+                let definition = found?;
+                let kind = Filtered::Tools;
+                view.permits_name(kind, backend.id, original, Some(&definition))
+                    .then(|| ListedTool {
+                        backend: backend.id,
+                        original: Json::string(original),
+                        definition,
+                    })
+            }
+            _ => from_all.await,
+        }
+    }
+}
+
+/// A tool that a list has.
+#[derive(Clone, Debug)]
+pub(super) struct ListedTool {
+    pub(super) backend: BackendId,
+    /// The server's own name for the tool: a JSON string.
+    pub(super) original: Json,
+    /// The definition, as clients see it.
+    pub(super) definition: Arc<Json>,
+}
+
+pub(super) fn to_listed_tool(tool: &Entry) -> Option<ListedTool> {
+    Some(ListedTool {
+        backend: tool.backend,
+        original: tool.original.clone()?,
+        definition: Arc::clone(&tool.visible),
+    })
+}
+
+/// The only tool with the original name `name`. `None` if the name has a prefix.
+fn only_bare<'a>(view: &View, tools: &'a ListView, name: &str) -> Option<&'a Entry> {
+    let mut all = tools.find_bare(name);
+    let only = all
+        .next()
+        .filter(|_| find_by_prefix(view, name).is_none())?;
+    all.next().is_none().then_some(only)
 }
 
 /// Notes the item that a request is about for the audit log, and its server if it has one.
@@ -417,51 +394,14 @@ pub(super) fn note_item(context: &CallContext, server: Option<&str>, item: &str)
     }
 }
 
-/// The error for a request that the policy forbids; `None` if it permits the request.
-fn refusal(
-    kind: PolicyKind,
-    visible: &str,
-    decided: &Result<Verdict, AmbiguousArguments>,
-) -> Option<RpcError> {
-    match decided {
-        Ok(Verdict {
-            outcome: PolicyOutcome::Allowed | PolicyOutcome::Asked { .. },
-            ..
-        }) => None,
-        Ok(Verdict {
-            outcome: PolicyOutcome::Denied,
-            ..
-        }) => Some(fault::not_permitted(kind, visible).with_gate(POLICY)),
-        Ok(Verdict {
-            outcome: PolicyOutcome::Hidden,
-            ..
-        }) => Some(match kind {
-            PolicyKind::Tool => fault::unknown_name("tool", visible, &[]),
-            PolicyKind::Prompt => fault::unknown_name("prompt", visible, &[]),
-            _ => fault::unknown_resource(visible),
-        }),
-        Err(ambiguous) => Some(fault::invalid_params(ambiguous.to_string()).with_gate(POLICY)),
-    }
-}
-
 /// The definition of the tool that a server calls `original`, if `listed` is that tool.
-fn definition_of<'a>(
+pub(super) fn definition_of<'a>(
     listed: Option<&'a ListedTool>,
     backend: BackendId,
     original: &str,
 ) -> Option<&'a Arc<Json>> {
     let listed = listed.filter(|tool| tool.backend == backend && tool.original.is_str(original));
     listed.map(|tool| &tool.definition)
-}
-
-/// Records the policy's verdict on the request's span. A denied request names its gate.
-fn note_verdict(context: &CallContext, verdict: Option<&Verdict>) {
-    if let Some(Verdict { outcome, policies }) = verdict {
-        context.trace.policy(outcome.as_str(), policies);
-        if outcome.is_denial() {
-            context.refused_by(POLICY);
-        }
-    }
 }
 
 /// The action of a request, as policies name it.
@@ -513,24 +453,6 @@ fn kept_subject(request: &Call) -> Option<String> {
 }
 
 impl Operation {
-    /// The verdict about a request of a client that may do everything, if its server is known.
-    fn verdict_on_all(&self) -> Option<Verdict> {
-        let backend = match self.view.topology().backends() {
-            [only] => only.id,
-            _ => self.sent_request()?.0,
-        };
-        let (kind, _) = find_item(&self.request.method, self.params())?;
-        // All items of the server have the same verdict.
-        let item = PolicyItem {
-            kind,
-            server: self.view.name(backend),
-            name: "".into(),
-            definition: Some(&Json::empty_object()),
-        };
-        let (all, action) = (self.view.all_rights()?, action(&self.request.method)?);
-        all.decide(action, &item, None).ok()
-    }
-
     /// The server of a call, and the parameters that it gets.
     pub(super) fn sent_request(&self) -> Option<(BackendId, Option<&Json>)> {
         Some(
@@ -756,12 +678,12 @@ impl Operation {
 /// The facts that the decision about a running request was based on.
 #[derive(Clone, Debug)]
 pub struct Decided {
-    method: Method,
+    pub(super) method: Method,
     definition: Option<Arc<Json>>,
     /// The server, and the server's own name of the tool.
     tool: Option<(Box<str>, Box<str>)>,
-    verdict: Option<Verdict>,
-    subject: Option<PolicySubject>,
+    pub(super) verdict: Option<Verdict>,
+    pub(super) subject: Option<PolicySubject>,
     is_indirect: bool,
 }
 

@@ -4,12 +4,12 @@
 //! to its end. State that outlives a request belongs to a [`BackendId`], never to a server's
 //! position.
 
-mod endpoint;
 mod naming;
 mod rewriting;
 mod view;
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,14 +30,13 @@ use crate::list_kind::{ListKind, ListStore};
 use crate::mirror::Mirror;
 use naming::has_alias_form;
 
-pub(crate) use endpoint::Endpoints;
-pub use endpoint::{EndpointEntry, LeanRules, ResultRules};
 /// The kinds of entries that endpoints filter: those whose lists announce changes.
 pub(crate) use fanlight_protocol::subscription::Change as Filtered;
 pub use naming::{NamedServer, Naming, NamingPolicy, namings};
 pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};
 pub use rewriting::{ArgumentRule, DefinitionMember, Rewriting};
-pub(crate) use view::{Reader, View};
+pub use view::{EndpointEntry, LeanRules, ResultRules};
+pub(crate) use view::{Endpoints, Reader, View};
 
 /// Identifies a server while this process runs. A server that a changed configuration keeps has the
 /// same id before and after the change.
@@ -73,22 +72,22 @@ pub(crate) struct Topology {
 
 /// One server of a topology.
 pub(crate) struct Member {
-    pub(crate) id: BackendId,
-    pub(crate) client: Arc<dyn BackendClient>,
-    pub(crate) store: Option<Arc<dyn ListStore>>,
+    entry: BackendEntry,
     pub(crate) naming: Naming,
     pub(crate) rewritings: ToolRewritings,
-    tools: Option<ItemFilter>,
     /// Whether everything of the server passes unchanged: nothing is renamed, rewritten, hidden or
     /// kept.
     is_transparent: bool,
     pub(crate) has_listed_tools_only: bool,
-    approval: Option<ApprovalSettings>,
-    guard: Option<Arc<dyn DefinitionGuard>>,
-    pub(crate) canary: Option<Canary>,
-    pub(crate) mirror: Option<Arc<Mirror>>,
     pub(crate) traits: BackendTraits,
-    results: Option<ResultRules>,
+}
+
+impl Deref for Member {
+    type Target = BackendEntry;
+
+    fn deref(&self) -> &BackendEntry {
+        &self.entry
+    }
 }
 
 impl Topology {
@@ -107,55 +106,10 @@ impl Topology {
             .map(|entry| (entry.client.name(), entry.prefix.as_deref()))
             .collect();
         let namings = naming::running_namings(&named, policy);
-        let member = |(entry, naming): (BackendEntry, Naming)| {
-            let BackendEntry {
-                id,
-                client,
-                tools,
-                rewriting,
-                store,
-                approval,
-                guard,
-                canary,
-                mirror,
-                results,
-                ..
-            } = entry;
-            let naming = naming.with_renames(&rewriting.renames);
-            let rewritings = ToolRewritings::new(&rewriting);
-            let is_guarded = guard.as_ref().is_some_and(|guard| guard.can_withhold());
-            let has_rules = tools.is_some() || approval.is_some() || is_guarded;
-            // A guard sees only lists that are made here.
-            let is_unchanged =
-                !has_rules && guard.is_none() && naming.is_identity() && rewritings.is_empty();
-            // Lists that are served while the server rests have to be kept here. Lists for
-            // principals that have not signed in are made here.
-            let mut traits = client.traits();
-            if let Some(canary) = &canary {
-                let others = canary.client.traits();
-                traits.knows_principals |= others.knows_principals;
-                traits.stand_in = traits.stand_in.or(others.stand_in);
-            }
-            let has_listed_tools_only =
-                has_rules || naming.renames_any() || rewritings.guard_arguments();
-            Member {
-                id,
-                client,
-                store,
-                naming,
-                rewritings,
-                tools,
-                is_transparent: is_unchanged && !traits.may_rest && !traits.knows_principals,
-                has_listed_tools_only,
-                approval,
-                guard,
-                canary,
-                mirror,
-                traits,
-                results,
-            }
-        };
-        let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
+        let members = entries.into_iter().zip(namings);
+        let backends: Vec<_> = members
+            .map(|(entry, naming)| Member::new(entry, naming))
+            .collect();
         let has_approvals = backends.iter().any(Member::has_approvals);
         let has_canaries = backends.iter().any(|backend| backend.canary.is_some());
         let has_results = backends.iter().any(|backend| backend.results.is_some());
@@ -295,6 +249,35 @@ impl Topology {
 }
 
 impl Member {
+    fn new(entry: BackendEntry, naming: Naming) -> Self {
+        let naming = naming.with_renames(&entry.rewriting.renames);
+        let rewritings = ToolRewritings::new(&entry.rewriting);
+        let guard = entry.guard.as_ref();
+        let is_guarded = guard.is_some_and(|guard| guard.can_withhold());
+        let has_rules = entry.tools.is_some() || entry.approval.is_some() || is_guarded;
+        // A guard sees only lists that are made here.
+        let is_unchanged =
+            !has_rules && guard.is_none() && naming.is_identity() && rewritings.is_empty();
+        // Lists that are served while the server rests have to be kept here. Lists for principals
+        // that have not signed in are made here.
+        let mut traits = entry.client.traits();
+        if let Some(canary) = &entry.canary {
+            let others = canary.client.traits();
+            traits.knows_principals |= others.knows_principals;
+            traits.stand_in = traits.stand_in.or(others.stand_in);
+        }
+        Self {
+            is_transparent: is_unchanged && !traits.may_rest && !traits.knows_principals,
+            has_listed_tools_only: has_rules
+                || naming.renames_any()
+                || rewritings.guard_arguments(),
+            entry,
+            naming,
+            rewritings,
+            traits,
+        }
+    }
+
     /// Whether clients see the same server under the same names as in `other`.
     fn is_seen_as(&self, other: &Self) -> bool {
         let has_same_names = self.naming == other.naming && self.rewritings == other.rewritings;

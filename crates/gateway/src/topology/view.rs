@@ -1,18 +1,20 @@
-//! The servers and entries that one client may see. All requests of clients go through a [`View`]:
-//! what it does not show does not exist for them.
+//! The servers and entries that one endpoint, and one of its clients, may see. All requests of
+//! clients go through a [`View`]: what it does not show does not exist for them.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_canonical::rights::{ItemFilter, is_plain, matches, uri_forms};
 use fanlight_canonical::{
-    AmbiguousArguments, BackendError, Call, CallContext, Caller, Endpoint, Pending, PolicyAction,
-    PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Principal, Rights, Verdict,
+    AmbiguousArguments, BackendError, Call, CallContext, Caller, DEFAULT_PATH, Endpoint, Pending,
+    PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Principal, Rights, Verdict,
 };
 use fanlight_protocol::{Json, Response, RpcError};
+use foldhash::fast::RandomState;
 use tokio::time::timeout;
 
-use super::endpoint::{LeanRules, ResultRules, Rules};
 use super::{BackendId, Filtered, ListLimits, Member, Topology};
 use crate::fault;
 
@@ -170,12 +172,16 @@ impl View {
 
     /// The rules of the client's lean list, if it has one.
     pub(crate) fn lean_rules(&self) -> Option<&LeanRules> {
-        self.rules()?.lean.as_ref().filter(|_| self.may_be_lean)
+        self.rules()?
+            .entry
+            .lean
+            .as_ref()
+            .filter(|_| self.may_be_lean)
     }
 
     /// The bounds of large results: the endpoint's, else the server's.
     pub(crate) fn results(&self, of: Option<BackendId>) -> Option<&ResultRules> {
-        let of_endpoint = self.rules().and_then(|rules| rules.results.as_ref());
+        let of_endpoint = self.rules().and_then(|rules| rules.entry.results.as_ref());
         of_endpoint.or_else(|| self.get(of?)?.results.as_ref())
     }
 
@@ -299,7 +305,7 @@ impl View {
 
     /// The endpoint's own filter of entries of this kind.
     fn filter(&self, kind: Filtered) -> Option<&ItemFilter> {
-        self.rules()?.filter(kind)
+        filter_of(&self.rules()?.entry, kind)
     }
 
     /// Whether no entry of this kind is visible.
@@ -466,8 +472,12 @@ impl View {
     }
 
     /// The endpoint's own instructions, if it has any.
-    pub(crate) fn instructions(&self) -> Option<&Json> {
-        self.rules()?.instructions.as_ref()
+    pub(crate) fn instructions(&self) -> Option<Json> {
+        self.rules()?
+            .entry
+            .instructions
+            .as_deref()
+            .map(Json::string)
     }
 
     /// Sends a request to a visible server, and waits as long as a call may take.
@@ -572,5 +582,234 @@ impl From<Principal> for Reader {
             principal,
             moved: Vec::new(),
         }
+    }
+}
+
+/// One endpoint.
+#[derive(Clone, Default)]
+pub struct EndpointEntry {
+    /// The path, compared exactly.
+    pub path: Arc<str>,
+    /// The servers that the endpoint shows, by name; `None` shows all.
+    pub servers: Option<Vec<String>>,
+    /// The tools that the endpoint shows, by server and original name; `None` shows all.
+    pub tools: Option<ItemFilter>,
+    /// The prompts that the endpoint shows, by server and original name; `None` shows all.
+    pub prompts: Option<ItemFilter>,
+    /// The resources, templates and skills that the endpoint shows, by server and the server's URI;
+    /// `None` shows all.
+    pub resources: Option<ItemFilter>,
+    /// The instructions that clients get instead of the servers' instructions.
+    pub instructions: Option<String>,
+    /// The rules of its lean list; `None` for the full list.
+    pub lean: Option<LeanRules>,
+    /// The bounds of large results; `None` for the servers' own bounds.
+    pub results: Option<ResultRules>,
+}
+
+/// The bounds of large results at an endpoint or of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultRules {
+    /// The endpoint or server, as one text. Results of one are kept in room of its own.
+    pub section: Arc<str>,
+    /// The longest result that passes unchanged, in bytes.
+    pub inline: usize,
+    /// The time for which a result is kept at most.
+    pub keep_for: Duration,
+    /// The bytes in memory.
+    pub memory: usize,
+    /// The bytes on disk.
+    pub disk: usize,
+}
+
+/// When and how an endpoint's list of tools is lean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeanRules {
+    /// The tools that are always listed, by server and original name.
+    pub always: ItemFilter,
+    /// The estimated tokens of the full list up to which it is not lean.
+    pub max: Option<usize>,
+    /// Patterns of the names of clients that get the full list, as they declare them.
+    pub except: Vec<String>,
+    /// Groups of tools, by name, besides the servers.
+    pub groups: Vec<(String, ItemFilter)>,
+}
+
+/// The endpoints of a topology.
+pub(crate) struct Endpoints {
+    /// The rules of all endpoints. The last element has no path and shows nothing.
+    all: Vec<Rules>,
+    by_path: HashMap<Arc<str>, usize, RandomState>,
+}
+
+/// One endpoint of a topology.
+struct Rules {
+    entry: EndpointEntry,
+    /// Whether the endpoint shows each server of the topology; `None` shows all.
+    backends: Option<Vec<bool>>,
+    /// Each call asks for it.
+    has_filters: bool,
+}
+
+impl Endpoints {
+    pub(super) fn new(endpoints: Vec<EndpointEntry>, backends: &[Member]) -> Arc<Self> {
+        let mut all: Vec<_> = endpoints
+            .into_iter()
+            .map(|entry| Rules::new(entry, backends))
+            .collect();
+        let by_path = all
+            .iter()
+            .enumerate()
+            .map(|(position, rules)| (Arc::clone(&rules.entry.path), position))
+            .collect();
+        all.push(Rules::deny_all(backends.len()));
+        Arc::new(Self { all, by_path })
+    }
+
+    /// The endpoint at this request path, compared exactly. Only if no endpoints are configured,
+    /// slashes at the end are ignored.
+    pub(crate) fn find(&self, path: &str) -> Option<Endpoint> {
+        if !self.are_configured() {
+            let is_default = path.trim_end_matches('/') == DEFAULT_PATH;
+            return is_default.then_some(Endpoint::Default);
+        }
+        let (path, _) = self.by_path.get_key_value(path)?;
+        Some(Endpoint::from_path(Arc::clone(path)))
+    }
+
+    /// All endpoints with their paths, in configuration order.
+    pub(crate) fn list(&self) -> Vec<(String, Endpoint)> {
+        if !self.are_configured() {
+            return vec![(DEFAULT_PATH.to_owned(), Endpoint::Default)];
+        }
+        let paths = self
+            .all
+            .iter()
+            .map(|rules| &rules.entry.path)
+            .filter(|path| self.by_path.contains_key(*path));
+        paths
+            .filter_map(|path| Some((path.to_string(), self.find(path)?)))
+            .collect()
+    }
+
+    /// The position of an endpoint's rules; `None` if it shows everything. An unknown endpoint
+    /// shows nothing.
+    fn position(&self, endpoint: &Endpoint) -> Option<usize> {
+        let path = match endpoint {
+            Endpoint::Everything => return None,
+            Endpoint::Default if !self.are_configured() => return None,
+            Endpoint::Default | Endpoint::At(_) => endpoint.full_path(),
+        };
+        let nothing = self.all.len().saturating_sub(1);
+        let position = self.by_path.get(path).copied().unwrap_or(nothing);
+        self.all
+            .get(position)
+            .is_none_or(|rules| !rules.shows_everything())
+            .then_some(position)
+    }
+
+    /// The position of an endpoint's rules; `None` if it shows every entry.
+    pub(crate) fn hiding_position(&self, endpoint: &Endpoint) -> Option<usize> {
+        self.position(endpoint).filter(|position| {
+            self.rules(*position)
+                .is_some_and(|rules| !rules.shows_all_entries())
+        })
+    }
+
+    fn rules(&self, position: usize) -> Option<&Rules> {
+        self.all.get(position)
+    }
+
+    /// Whether any endpoint has lean lists.
+    pub(crate) fn has_lean_lists(&self) -> bool {
+        self.all.iter().any(|rules| rules.entry.lean.is_some())
+    }
+
+    /// The number of elements, including the one that shows nothing.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether both have the same rules.
+    pub(super) fn show_the_same_as(&self, other: &Self) -> bool {
+        self.all.len() == other.all.len()
+            && self
+                .all
+                .iter()
+                .zip(&other.all)
+                .all(|(one, other)| one.is_same_as(other))
+    }
+
+    fn are_configured(&self) -> bool {
+        !self.by_path.is_empty()
+    }
+}
+
+fanlight_protocol::opaque!(Endpoints);
+
+impl Rules {
+    fn new(entry: EndpointEntry, backends: &[Member]) -> Self {
+        let shown = |servers: &Vec<String>| -> Vec<bool> {
+            backends
+                .iter()
+                .map(|backend| servers.iter().any(|name| name == backend.name()))
+                .collect()
+        };
+        let shown = entry.servers.as_ref().map(shown);
+        let has_filter = |kind| filter_of(&entry, kind).is_some();
+        Self {
+            backends: shown.filter(|shown| shown.contains(&false)),
+            has_filters: Filtered::ALL.into_iter().any(has_filter),
+            entry,
+        }
+    }
+
+    fn is_same_as(&self, other: &Self) -> bool {
+        let (one, other_one) = (&self.entry, &other.entry);
+        one.path == other_one.path
+            && self.backends == other.backends
+            && one.instructions == other_one.instructions
+            && one.lean == other_one.lean
+            && one.results.is_some() == other_one.results.is_some()
+            && Filtered::ALL
+                .into_iter()
+                .all(|kind| filter_of(one, kind) == filter_of(other_one, kind))
+    }
+
+    fn deny_all(backends: usize) -> Self {
+        Self {
+            entry: EndpointEntry::default(),
+            backends: Some(vec![false; backends.max(1)]),
+            has_filters: false,
+        }
+    }
+
+    fn shows_everything(&self) -> bool {
+        let EndpointEntry {
+            instructions,
+            results,
+            ..
+        } = &self.entry;
+        self.shows_all_entries() && instructions.is_none() && results.is_none()
+    }
+
+    /// Whether the endpoint lists all entries of all servers.
+    fn shows_all_entries(&self) -> bool {
+        self.backends.is_none() && !self.has_filters && self.entry.lean.is_none()
+    }
+
+    fn shows_backend(&self, position: usize) -> bool {
+        self.backends
+            .as_ref()
+            .is_none_or(|shown| shown.get(position) == Some(&true))
+    }
+}
+
+/// The endpoint's filter of entries of this kind.
+fn filter_of(entry: &EndpointEntry, kind: Filtered) -> Option<&ItemFilter> {
+    match kind {
+        Filtered::Tools => entry.tools.as_ref(),
+        Filtered::Prompts => entry.prompts.as_ref(),
+        Filtered::Resources => entry.resources.as_ref(),
     }
 }
