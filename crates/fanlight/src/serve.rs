@@ -28,7 +28,6 @@ use fanlight_cli::users::{Clients, Users};
 use fanlight_cli::welcome::{self, Addresses};
 use fanlight_cli::{configuration, demo, endpoints, hooks, starts, telemetry};
 use fanlight_config::{Config, Loaded};
-use fanlight_credentials::Authenticate;
 use fanlight_fair::limit;
 use fanlight_frontend::{
     CommonLimits, FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits,
@@ -38,7 +37,7 @@ use fanlight_frontend::{
 use fanlight_gateway::Gateway;
 use fanlight_gateway::approvals::Approvals;
 use fanlight_otlp::Guard;
-use fanlight_record::{AuditLog, AuditedAuthentication};
+use fanlight_record::AuditLog;
 use fanlight_replicas::{LinkCertificates, Linking, ReplicaTasks, Replicas, WITHIN};
 use fanlight_telemetry::Telemetry;
 use tokio::runtime::{Builder, Handle};
@@ -115,11 +114,6 @@ async fn serve_http(
 
     let services = Services::start(&plan, &args.trace, log, Clients::OfListener, &shutdown).await?;
     let workers = Workers::start(limit("workers", 0))?;
-    let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
-    let authenticate = Arc::new(AuditedAuthentication::new(
-        known,
-        Arc::<AuditLog>::clone(&services.record.log),
-    ));
     let settings = services.frontend_settings(&plan.loaded.config)?;
     let known = Arc::clone(&plan.authenticator);
     let pages = Some(services.users.pages(&settings.guard, known));
@@ -130,7 +124,7 @@ async fn serve_http(
     let session_records = services.session_records(&plan.loaded.config, link.is_some());
     let settings = Arc::new(FrontendSettings {
         workers: workers.runtimes(),
-        authenticate,
+        authenticate: Arc::<Authenticator>::clone(&plan.authenticator),
         pages,
         replicas: link.map(|link| link as Arc<dyn fanlight_frontend::forwarding::Replicas>),
         session_records,

@@ -17,8 +17,8 @@ use fanlight_cli::memory::budgets;
 use fanlight_config::{Config, StartChoice, TrustChoice, scheme};
 use fanlight_fair::limit;
 use fanlight_frontend::{
-    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins,
-    PublicUrl, TrustedProxies, max_suspended_calls,
+    FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins, PublicUrl,
+    TrustedProxies, byte_budget, max_suspended_calls,
 };
 use fanlight_record::AuditLog;
 use fanlight_replicas::keys;
@@ -171,14 +171,14 @@ pub(crate) fn frontend_settings(
         guard: LiveGuard::new(client_guard(config, &config.listen)),
         keys: keys(config),
         max_body: config.limits.request_body.min(memory.requests),
-        request_memory: ByteBudget::new(memory.requests),
-        answer_memory: ByteBudget::new(memory.answers),
+        request_memory: byte_budget(memory.requests),
+        answer_memory: byte_budget(memory.answers),
         max_line: config.limits.request_body.min(memory.requests),
         protection: LiveProtection::new(protection::settings(config)),
         max_connections: config.limits.connections,
         max_waiting_connections: config.limits.waiting_connections,
         max_sessions: config.limits.sessions,
-        description_memory: ByteBudget::new(memory.descriptions),
+        description_memory: byte_budget(memory.descriptions),
         replay_total_bytes: memory.replay,
         session_idle: config.timeouts.session_idle,
         drain: config.timeouts.drain,

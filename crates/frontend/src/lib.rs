@@ -8,14 +8,12 @@ mod call;
 mod channel;
 mod eras;
 mod error;
-mod facts;
 pub mod forwarding;
 mod gates;
 mod guardrail;
 mod http;
 mod ingress;
 mod insight;
-mod memory;
 mod protection;
 mod session;
 mod session_records;
@@ -23,7 +21,6 @@ mod settings;
 mod streams;
 mod suspended;
 mod trace;
-mod validity;
 
 pub use channel::stdio::{serve_stdio, serve_stdio_observed};
 pub use eras::description::{discover_result, initialize_result};
@@ -37,10 +34,9 @@ pub use fanlight_http::{
 pub use guardrail::{CallHook, HookAnswer, JudgedCall, LiveHooks};
 pub use http::{LiveLimits, LiveListener, ReplicaListener, serve_http, serve_http_observed};
 pub use insight::Insight;
-pub use memory::ByteBudget;
 pub use protection::{
     CommonLimit, CommonLimits, LiveProtection, NotTaken, ProtectionSettings, RateDimensions,
     RateRule, RateState, RateUse, RequestMatch, ScopeSettings, ToolNames, ToolScopes,
 };
 pub use session_records::{Claim, Claimed, Mark, Released, SessionRecords};
-pub use settings::{FrontendSettings, RefusedBody, max_suspended_calls};
+pub use settings::{FrontendSettings, RefusedBody, byte_budget, max_suspended_calls};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::forwarding::Replicas;
-use fanlight_canonical::Endpoint;
+use fanlight_canonical::{Endpoint, Peer};
 use fanlight_credentials::{Authenticate, Pages};
-use fanlight_fair::limit;
+use fanlight_fair::{Budget, Part, limit};
 use fanlight_gateway::approvals::Approvals;
 use fanlight_http::{Guard, LiveGuard, Origins};
 use fanlight_protocol::input::MAX_INPUT_ROUNDS;
@@ -17,12 +17,34 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::guardrail::LiveHooks;
-use crate::memory::ByteBudget;
 use crate::protection::LiveProtection;
 use crate::session_records::SessionRecords;
 
 /// The time for delivering the errors of requests that did not finish within [`FrontendSettings::drain`].
 pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// The largest text that is not counted. Its request takes several times as much, and other limits
+/// bound the number of requests.
+pub(crate) const UNCOUNTED: usize = 4 << 10;
+
+/// The text for a client whose message does not fit into its budget.
+pub(crate) const NO_MEMORY: &str =
+    "busy: the memory for messages of clients is in use; try again later";
+
+/// Bytes in memory that all clients share, so that no client can use up the limit.
+pub(crate) type ByteBudget = Budget<Peer>;
+
+/// Bytes that a peer holds until this is dropped.
+pub(crate) type Reservation = fanlight_fair::Reservation<Peer>;
+
+/// A budget of `limit` bytes.
+///
+/// A peer may hold as much as it leaves free for others: half of all if it is alone, a third beside
+/// another such peer. Only the whole limits a peer's first reservation, so each peer can send one
+/// message of any allowed size.
+pub fn byte_budget(limit: usize) -> Budget<Peer> {
+    Budget::new(limit, Part::AS_MUCH_AS_IT_LEAVES)
+}
 
 /// The limit of suspended calls, which are calls of modern clients that wait for the input that a legacy server requested.
 pub fn max_suspended_calls() -> usize {
@@ -175,8 +197,8 @@ impl FrontendSettings {
             guard: LiveGuard::new(Guard::new(&[], Origins::Listed(Vec::new()))),
             keys: Keys::default(),
             max_body: 16 << 20,
-            request_memory: ByteBudget::new(1 << 30),
-            answer_memory: ByteBudget::new(1 << 30),
+            request_memory: byte_budget(1 << 30),
+            answer_memory: byte_budget(1 << 30),
             max_header: limit("headerBytes", 64 << 10),
             workers: Vec::new(),
             max_connections: 16_384,
@@ -191,7 +213,7 @@ impl FrontendSettings {
             max_input_rounds: MAX_INPUT_ROUNDS,
             max_suspended_calls: max_suspended_calls(),
             max_subscriptions: 10_000,
-            description_memory: ByteBudget::new(32 << 20),
+            description_memory: byte_budget(32 << 20),
             max_batch: limit("batch", 100),
             replay_events: 1000,
             replay_bytes: limit("replayBytes", 1 << 20),

@@ -1,21 +1,79 @@
-//! The span of a client's request, from its arrival to the last frame of its answer.
+//! The facts about a message's arrival, and the span of a client's request, from its arrival to the
+//! last frame of its answer.
 
 use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use fanlight_canonical::Endpoint;
 use fanlight_canonical::identity::{Identity, Source};
+use fanlight_canonical::{Endpoint, Principal, SameClient};
+use fanlight_http::peer_of;
 use fanlight_protocol::{Json, Method, Request, Response, Revision, RpcError};
 use fanlight_telemetry::metrics::{Direction, SessionSide};
 use fanlight_telemetry::{
-    Arrival, Carriers, ClientName, Metrics, Network, Propagation, ServerSpan, Subject, Telemetry,
-    TrustInbound, Verdict,
+    Arrival, Carriers, ClientName, Headers, Metrics, Moment, Network, Propagation, ServerSpan,
+    Subject, Telemetry, TrustInbound, Verdict,
 };
 use tokio::time::Instant;
 
 use crate::eras::params::Params;
-use crate::facts::TransportFacts;
 use crate::settings::FrontendSettings;
+
+/// Facts about a message that its transport knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TransportFacts<'a> {
+    pub(crate) received: Moment,
+    /// The number of the exchange in the running recording; 0 if nothing records it.
+    pub(crate) exchange: u64,
+    pub(crate) network: Network,
+    /// The user id of the client's process, on a Unix socket.
+    pub(crate) user: Option<u32>,
+    /// Whether another replica forwarded the message.
+    pub(crate) is_forwarded: bool,
+    /// Whether another program forwarded the message, which may do so for several clients.
+    pub(crate) is_proxied: bool,
+    pub(crate) trace_context: Headers<'a>,
+}
+
+impl TransportFacts<'_> {
+    /// The client's socket; `None` on stdio and Unix sockets.
+    pub(crate) fn client_socket(&self) -> Option<SocketAddr> {
+        match self.network {
+            Network::Http { client, .. } => client,
+            Network::Stdio => None,
+        }
+    }
+
+    /// The address of the client; `None` on stdio and Unix sockets.
+    pub(crate) fn client_address(&self) -> Option<IpAddr> {
+        self.client_socket().map(|address| address.ip())
+    }
+
+    /// The sign that tells the client of a message without a session.
+    pub(crate) fn client_of(&self, principal: &Principal) -> Option<SameClient> {
+        match self.network {
+            Network::Stdio => Some(SameClient::Connection),
+            _ if !principal.is_anonymous() => Some(SameClient::Principal),
+            _ if self.is_proxied => None,
+            Network::Http { client, .. } => {
+                let number = match client.map(|address| address.ip().to_canonical()) {
+                    Some(IpAddr::V4(address)) if address.is_loopback() => address.to_bits(),
+                    // Only `::1` is a loopback address.
+                    Some(IpAddr::V6(address)) if address.is_loopback() => 1,
+                    Some(_) => return None,
+                    // No address begins with this bit.
+                    None => self.user.map_or(0, |user| user | 1 << 31),
+                };
+                Some(SameClient::Machine(number))
+            }
+        }
+    }
+
+    /// The address that the message counts for under limits; `None` on stdio.
+    pub(crate) fn peer_address(&self) -> Option<IpAddr> {
+        self.client_address().map(peer_of)
+    }
+}
 
 /// Begins the span of `request`.
 pub(crate) fn begin(

@@ -3,7 +3,6 @@
 //! Actions are recorded by a [`Record`] before they are carried out. An action that cannot be
 //! recorded is not carried out.
 
-mod authentication;
 mod event;
 mod kept;
 pub mod ledger;
@@ -11,7 +10,6 @@ mod log;
 mod masked;
 
 pub use crate::ledger::cut;
-pub use authentication::AuditedAuthentication;
 pub use event::{
     Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded,
     PinnedDefinition, Record, RecordedRequest, RefusedRequest, RequestEnd,

@@ -27,7 +27,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "knows whose client an operator would be, so that nobody approves their own call",
     ),
     (
-        "frontend::facts",
+        "frontend::trace",
         "says what tells the client of a request without a session",
     ),
     (
@@ -55,7 +55,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "sends copies of calls, whose answers no client gets",
     ),
     (
-        "backend::concurrency",
+        "backend::request::deadline",
         "shares permits among clients; nothing is named by a client",
     ),
     (
@@ -103,7 +103,7 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "decides what a caller may do; keeps nothing",
     ),
     (
-        "frontend::http::sse_transport",
+        "frontend::http::mcp::sse_transport",
         "looks for the sessions of the holder that asks",
     ),
     (

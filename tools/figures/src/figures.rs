@@ -88,7 +88,7 @@ impl Figures {
                 row(
                     "files on the way of a `tools/call`",
                     Document::read(root)?.call_files().len(),
-                    Some(75),
+                    Some(60),
                 ),
             ],
         })

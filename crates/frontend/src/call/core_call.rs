@@ -3,29 +3,31 @@
 //!
 //! There is no task per request. The owner of a [`CoreCall`], for example an HTTP response body,
 //! polls it. Dropping it cancels the request, except a legacy request that may outlive its
-//! connection.
+//! connection. A request ends soon after its client's credentials expire or are revoked.
 
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
 
+use fanlight_canonical::identity::{Identity, Source};
 use fanlight_canonical::{
     CallContext, MessageReceiver, ServerMessage, ServerMessages, cancelled_by_operator,
 };
 use fanlight_gateway::{Gateway, Operation};
-use fanlight_protocol::{Response, RpcError};
+use fanlight_protocol::{Response, RpcError, code};
 use fanlight_telemetry::Parent;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{ResponseItem, input_rounds};
 use crate::gates::Gates;
 use crate::session::{Cancellation, SessionGuard};
-use crate::validity::{Ended, RequestValidity, request_ended};
 
 type Item = ResponseItem<ServerMessage, Response>;
 
@@ -370,6 +372,98 @@ impl DetachedCalls {
             tokio::select! { _ = answer => {} () = cancelled => {} }
         });
     }
+}
+
+/// How long a running request may outlast its credentials. A constant: the docs promise at most a
+/// minute, and timers are late.
+pub(crate) const REQUEST_GRACE: Duration = Duration::from_secs(45);
+
+/// The way credentials ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Expired,
+    Revoked,
+}
+
+/// Resolves when an identity must no longer be used.
+pub(crate) type ValidityEnd = BoxFuture<'static, Ended>;
+
+/// The end of `identity`; an expiry counts `grace` later. `None` for an unauthenticated client,
+/// whose requests need no such check and no memory for it.
+pub(crate) fn end_of(identity: &Identity, grace: Duration) -> Option<ValidityEnd> {
+    if identity.source == Source::Anonymous {
+        return None;
+    }
+    let revoked = identity.validity.revoked.clone().cancelled_owned();
+    let left = identity.validity.expires.map(|expires| {
+        expires
+            .duration_since(SystemTime::now())
+            .unwrap_or_default()
+    });
+    Some(match left {
+        None => Box::pin(async move {
+            revoked.await;
+            Ended::Revoked
+        }),
+        Some(left) => Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = revoked => Ended::Revoked,
+                () = sleep(left.saturating_add(grace)) => Ended::Expired,
+            }
+        }),
+    })
+}
+
+/// The identity of a running request, which ends soon after the identity does.
+pub(crate) struct RequestValidity {
+    identity: Arc<Identity>,
+    /// Set once the request has to wait; most wait only briefly.
+    end: Option<ValidityEnd>,
+}
+
+impl RequestValidity {
+    /// `None` for an unauthenticated client.
+    pub(crate) fn from_identity(identity: &Arc<Identity>) -> Option<Box<Self>> {
+        let is_authenticated = identity.source != Source::Anonymous;
+        is_authenticated.then(|| {
+            Box::new(Self {
+                identity: Arc::clone(identity),
+                end: None,
+            })
+        })
+    }
+
+    /// Ready if the request must end; does not register the task.
+    pub(crate) fn poll_before(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        let end = self.end.as_mut();
+        end.map_or(Poll::Pending, |end| end.as_mut().poll(cx))
+    }
+
+    /// Ready once the request must end; wakes the task then.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        if self.end.is_none() {
+            self.end = end_of(&self.identity, REQUEST_GRACE);
+        }
+        self.poll_before(cx)
+    }
+
+    /// Cancelled when the identity is revoked.
+    pub(crate) fn revoked(&self) -> &CancellationToken {
+        &self.identity.validity.revoked
+    }
+}
+
+/// The error for a request whose credentials ended while it was running.
+pub(crate) fn request_ended(ended: Ended) -> RpcError {
+    let how = match ended {
+        Ended::Expired => "have expired",
+        Ended::Revoked => "have been revoked",
+    };
+    let message = format!(
+        "the credentials of the request {how} while it was running; it may have been carried out"
+    );
+    RpcError::new(code::NOT_AUTHENTICATED, message).may_have_run(true)
 }
 
 #[cfg(test)]

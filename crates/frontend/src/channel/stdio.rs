@@ -24,12 +24,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ChannelConnection, ChannelOptions, Outbound, QUEUE};
 use crate::error::FrontendError;
-use crate::facts::TransportFacts;
 use crate::ingress::Refusal;
 use crate::insight::Insight;
-use crate::memory::{ByteBudget, Reservation, UNCOUNTED};
-use crate::settings::{FrontendSettings, LAST_ANSWERS};
-use crate::trace::{self, Ending};
+use crate::settings::{ByteBudget, FrontendSettings, LAST_ANSWERS, Reservation, UNCOUNTED};
+use crate::trace::{self, Ending, TransportFacts};
 
 /// The minimum size of a read.
 const READ: usize = 16 << 10;
@@ -321,6 +319,7 @@ impl<'a> LineMemory<'a> {
 #[cfg(test)]
 mod line_memory_tests {
     use super::*;
+    use crate::settings::byte_budget;
 
     fn feed(
         decoder: &mut LineDecoder,
@@ -340,7 +339,7 @@ mod line_memory_tests {
 
     #[test]
     fn line_without_memory_is_dropped_and_names_its_request() {
-        let budget = ByteBudget::new(20 << 10);
+        let budget = byte_budget(20 << 10);
         let (mut decoder, mut memory) = (LineDecoder::new(1 << 20), LineMemory::new(&budget));
         let line = |id: u32, len: usize| format!("{{\"id\":{id},\"x\":\"{}\"}}\n", "x".repeat(len));
         let first = feed(&mut decoder, &mut memory, line(1, 9 << 10).as_bytes());

@@ -10,7 +10,7 @@ use fanlight_protocol::{Json, RpcError, code};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Client, Refused};
-use crate::protection::{Asked, NotTaken, Turn};
+use crate::protection::{Asked, NotTaken, Rates, Turn};
 use crate::settings::FrontendSettings;
 
 /// The name of the gate where a rate limit is used up.
@@ -23,7 +23,11 @@ const COUNTED_AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether rate limits depend on the tool.
 pub(super) fn needs_tool(settings: &FrontendSettings) -> bool {
-    settings.protection.load().rates.depend_on_tools()
+    let protection = settings.protection.load();
+    protection
+        .rates
+        .as_ref()
+        .is_some_and(Rates::depend_on_tools)
 }
 
 /// Counts a request against all limits that apply. Waits only for limits that several processes
@@ -36,15 +40,15 @@ pub(super) async fn take(
 ) -> Result<Option<Turn>, Box<Refused>> {
     let taking = {
         let protection = settings.protection.load();
-        if protection.rates.are_none() {
+        let Some(rates) = &protection.rates else {
             return Ok(None);
-        }
+        };
         let asked = Asked {
             peer: &peer(),
             endpoint: client.endpoint.full_path(),
             subject,
         };
-        protection.rates.take(asked).map_err(too_many)?
+        rates.take(asked).map_err(too_many)?
     };
     match settings.protection.common() {
         Some(common) if !taking.is_done() => {

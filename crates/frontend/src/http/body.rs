@@ -18,8 +18,9 @@ use tokio::time::timeout;
 
 use super::activity::ActiveRequest;
 use super::reply::Refusal;
-use crate::memory::{ByteBudget, NO_MEMORY, Reservation, UNCOUNTED};
-use crate::settings::{FrontendSettings, RefusedBody};
+use crate::settings::{
+    ByteBudget, FrontendSettings, NO_MEMORY, RefusedBody, Reservation, UNCOUNTED,
+};
 
 /// The reason why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,6 +91,14 @@ impl<'a> BodyLimits<'a> {
             request,
         }
     }
+
+    /// The same text, counted until its last part is dropped, unless it is small.
+    fn count(&self, text: Bytes) -> Result<Bytes, Spent> {
+        if text.len() <= UNCOUNTED {
+            return Ok(text);
+        }
+        Ok(self.memory.reserve(self.peer, text.len())?.hold(text))
+    }
 }
 
 /// Reads a body within its limits.
@@ -155,7 +164,7 @@ where
         });
     }
     if body.is_end_stream() {
-        return Ok(limits.memory.count(limits.peer, first)?);
+        return Ok(limits.count(first)?);
     }
     let mut text = Collected::default();
     let mut next = Some(first);
@@ -264,7 +273,7 @@ mod tests {
     use super::super::activity::Activity;
     use super::*;
     use crate::http::limits::ConnectionLimits;
-    use crate::settings::FrontendSettings;
+    use crate::settings::byte_budget;
     use tokio_util::sync::CancellationToken;
 
     const TIME: Duration = Duration::from_secs(30);
@@ -280,7 +289,7 @@ mod tests {
         bytes: usize,
         time: Duration,
     ) -> Result<Bytes, BodyError> {
-        let memory = &ByteBudget::new(1 << 20);
+        let memory = &byte_budget(1 << 20);
         super::read(
             body,
             BodyLimits {
@@ -328,7 +337,7 @@ mod tests {
     #[tokio::test]
     async fn body_that_has_not_ended_counts_as_far_as_it_has_arrived() {
         const PIECE: usize = 16 << 10;
-        let memory = ByteBudget::new(10 * PIECE);
+        let memory = byte_budget(10 * PIECE);
         let request = &request();
         let limits = BodyLimits {
             bytes: 1 << 20,
@@ -403,5 +412,25 @@ mod tests {
         ) -> Poll<Option<Result<http_body::Frame<Bytes>, &'static str>>> {
             Poll::Ready(Some(Err("reset")))
         }
+    }
+
+    #[test]
+    fn text_is_counted_until_its_last_part_is_dropped() {
+        let (memory, request) = (byte_budget(64 << 10), request());
+        let limits = BodyLimits {
+            bytes: 1 << 20,
+            time: TIME,
+            memory: &memory,
+            peer: &Peer::Local,
+            request: &request,
+        };
+        let small = limits.count(Bytes::from(vec![0; UNCOUNTED])).unwrap();
+        assert_eq!((small.len(), memory.held()), (UNCOUNTED, 0));
+        let text = limits.count(Bytes::from(vec![1; 10_000])).unwrap();
+        let part = text.slice(9_999..);
+        drop(text);
+        assert_eq!(memory.held(), 10_000);
+        drop(part);
+        assert_eq!(memory.held(), 0);
     }
 }

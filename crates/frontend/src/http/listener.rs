@@ -55,13 +55,7 @@ pub(crate) async fn serve<S: Serve>(
         };
         let tls = tls.load();
         let (runtime, assignment) = workers.assign();
-        let serving = async move {
-            match stream.attach() {
-                Ok(stream) => connection.serve(stream, tls).await,
-                Err(error) => tracing::warn!(%error, "cannot serve a client connection"),
-            }
-            drop((admitted, assignment));
-        };
+        let serving = connection.serve_attached(|| stream.attach(), tls, (admitted, assignment));
         together.tasks.spawn_on(serving, runtime);
     };
     let remaining = tokio::select! {

@@ -2,7 +2,6 @@
 //! transport.
 
 mod activity;
-mod arrived;
 mod body;
 mod challenge;
 mod connection;
@@ -14,7 +13,6 @@ mod listener;
 mod mcp;
 mod recorded;
 mod reply;
-mod sse_transport;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -30,12 +30,12 @@ use super::http2::StreamWrites;
 use super::limits::PIECE;
 use super::recorded::RecordedStream;
 use crate::call::RenderedCall;
+use crate::call::core_call::{ValidityEnd, end_of};
 use crate::eras::fault;
 use crate::forwarding::ForwardedBody;
 use crate::ingress::{self, Origin, Reason};
-use crate::memory::ByteBudget;
+use crate::settings::ByteBudget;
 use crate::trace::Ending;
-use crate::validity::{ValidityEnd, end_of};
 
 /// A larger header map is not reused for a connection's next request.
 const MAX_REUSED_HEADERS: usize = 32;

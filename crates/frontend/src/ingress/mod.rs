@@ -16,7 +16,7 @@ use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
     ClientHeaders, Decidable, Detail, Endpoint, Holder, Keeper, Peer, ProcessRun,
 };
-use fanlight_credentials::{ConnectionFacts, Credentials, Denial};
+use fanlight_credentials::{Authentication, ConnectionFacts, Credentials, Denial};
 use fanlight_gateway::{Gateway, Operation};
 use fanlight_protocol::header::MAX_FORWARDED;
 use fanlight_protocol::json::DEFAULT_NESTING;
@@ -24,6 +24,7 @@ use fanlight_protocol::message::Sender;
 use fanlight_protocol::{
     Era, Json, Message, MessageError, Method, Request, Response, Revision, RpcError, code,
 };
+use fanlight_record::AuditEvent;
 use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
 use futures_util::future::BoxFuture;
 use http::request::Parts;
@@ -36,15 +37,13 @@ use crate::call::{DetachedCalls, RenderedCall};
 use crate::eras::params::{Meta, Params};
 use crate::eras::{fault, modern};
 use crate::error::FrontendError;
-use crate::facts::TransportFacts;
 use crate::gates::{self, BUSY, Client, Gates, RATE, Refused, SCOPES};
-use crate::memory::NO_MEMORY;
 use crate::protection::Turn;
 use crate::session::RunningRequests;
-use crate::settings::FrontendSettings;
+use crate::settings::{FrontendSettings, NO_MEMORY};
 use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::SuspendedCalls;
-use crate::trace::{self, Ending};
+use crate::trace::{self, Ending, TransportFacts};
 
 /// The shared state for all messages of a listener or connection.
 pub(crate) struct Ingress {
@@ -290,12 +289,18 @@ impl Ingress {
             client: facts.peer_address(),
             endpoint: destination.resource,
         };
-        let identity = self
-            .settings
-            .authenticate
-            .authenticate(&credentials)
-            .outcome()
-            .await?;
+        // Most identities are known at once.
+        let outcome = match self.settings.authenticate.authenticate(&credentials) {
+            Authentication::Ready(outcome) => outcome,
+            Authentication::Pending(pending) => pending.await,
+        };
+        let identity = outcome.inspect_err(|denial| {
+            // A failure to record changes nothing, because the request is refused anyway.
+            let _ = self.settings.record.record(&AuditEvent::ClientDenied {
+                denial,
+                credentials: &credentials,
+            });
+        })?;
         self.identified_origin(identity, facts, destination, headers)
     }
 

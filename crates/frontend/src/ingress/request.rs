@@ -17,6 +17,7 @@ use fanlight_telemetry::{Network, ServerSpan};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{AboutTask, Ingress, Kept, Origin, Reason, Receiving, Refusal, RequestKind, Transport};
+use crate::call::core_call::RequestValidity;
 use crate::call::subscription::SubscriptionTerms;
 use crate::call::{
     Answered, CoreCall, LegacyCall, Noted, RenderedCall, RequestEnds, ResponseStream, input_rounds,
@@ -26,16 +27,13 @@ use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{fault, legacy, modern};
 use crate::gates::{self, Gates, LastingDecision, OwnRequest, Recording, Rights};
-use crate::memory::UNCOUNTED;
 use crate::protection::Turn;
 use crate::session::archive::{ArchivedSession, OnRecord};
 use crate::session::{RunningRequests, Session, SessionRecord};
+use crate::settings::UNCOUNTED;
 use crate::streams::{ActiveSession, SessionStreams};
-use crate::suspended::{
-    Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall, kept_elsewhere,
-};
+use crate::suspended::{Found, Resumption, Retry, SuspendableCall, WaitingCall, kept_elsewhere};
 use crate::trace::client_name;
-use crate::validity::RequestValidity;
 
 /// Bytes of a legacy client's capabilities, and of its `clientInfo`, that are kept.
 const MAX_DESCRIPTION: usize = 128 << 10;
@@ -239,14 +237,7 @@ impl<T: Transport> Receiving<'_, T> {
         };
         let resumed = self.suspended_calls.resume(waiting).await;
         let stream: Responses = match resumed.and_then(|call| decided.map(|()| call)) {
-            Ok(call) => Box::new(SuspendableCall::from_suspended(
-                call,
-                sender.capabilities.clone(),
-                filter,
-                ends,
-                parsed.span.parent(),
-                Arc::clone(&self.suspended_calls),
-            )),
+            Ok(call) => call.resume(&sender.capabilities, filter, ends, parsed.span.parent()),
             Err(error) => Box::new(Answered::new(Response::from_error(&error))),
         };
         Ok((stream, permit))
@@ -654,7 +645,6 @@ impl Ingress {
         ends: RequestEnds,
     ) -> Responses {
         let request = &mut parsed.request;
-        let method = request.method.clone();
         let params = match resumption {
             Resumption::New => request.params.take(),
             Resumption::Repeat => {
@@ -666,22 +656,8 @@ impl Ingress {
                 return answered_without_running(gates, response);
             }
         };
-        // The answer carries the server request to the client, so no event stream is needed.
-        let may_be_asked = method.may_need_input();
-        let messages =
-            (filter.is_some() || may_be_asked).then_some(self.settings.notification_buffer);
-        // Without this, the call is never suspended; nor is the call of a client that cannot be
-        // asked.
-        let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
-        let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
-        let mut call = CoreCall::start(&self.core, operation, gates, messages);
-        call.set_ends(ends);
-        let call = SuspendedCall::new(call, method, params, decided);
-        Box::new(SuspendableCall::new(
-            call,
-            filter,
-            Arc::clone(&self.suspended_calls),
-        ))
+        let (all, core) = (&self.suspended_calls, &self.core);
+        SuspendableCall::begin(all, core, operation, params, gates, filter, ends)
     }
 
     /// Creates the session of a client that sent `initialize`.

@@ -43,7 +43,8 @@ pub(crate) struct Protection {
     pub(crate) authorization_servers: Vec<String>,
     scopes: ScopePolicy,
     endpoints: HashMap<String, ScopePolicy>,
-    pub(crate) rates: Rates,
+    /// `None` without limits, so that nothing is counted.
+    pub(crate) rates: Option<Rates>,
     /// The headers of clients that servers get, in lower case.
     pub(crate) forwarded: Vec<String>,
 }
@@ -70,7 +71,7 @@ impl LiveProtection {
     /// The protection in `settings`, with shared limits.
     pub fn sharing(settings: ProtectionSettings, common: Option<Arc<dyn CommonLimits>>) -> Self {
         Self(Arc::new(Live {
-            current: ArcSwap::from_pointee(Protection::new(settings, &Rates::default())),
+            current: ArcSwap::from_pointee(Protection::new(settings, None)),
             replaced: watch::Sender::default(),
             common,
         }))
@@ -83,14 +84,16 @@ impl LiveProtection {
 
     /// Applies `settings` to the next messages and to open streams.
     pub fn replace(&self, settings: ProtectionSettings) {
-        let next = Protection::new(settings, &self.load().rates);
+        let next = Protection::new(settings, self.load().rates.as_ref());
         self.0.current.store(Arc::new(next));
         self.0.replaced.send_replace(());
     }
 
     /// The current limits for operators, each with its `keys` heaviest users.
     pub fn limits(&self, keys: usize) -> Vec<RateState> {
-        self.load().rates.states(keys)
+        let protection = self.load();
+        let rates = protection.rates.iter();
+        rates.flat_map(|rates| rates.states(keys)).collect()
     }
 
     /// Reports each later replacement.
@@ -106,7 +109,7 @@ impl LiveProtection {
 
 impl Protection {
     /// The protection in `settings`. Limits that were in `before` keep their counts.
-    fn new(settings: ProtectionSettings, before: &Rates) -> Self {
+    fn new(settings: ProtectionSettings, before: Option<&Rates>) -> Self {
         let ProtectionSettings {
             authorization_servers,
             scopes,
@@ -158,7 +161,7 @@ mod tests {
                 authorization_servers,
                 ..ProtectionSettings::default()
             },
-            &Rates::default(),
+            None,
         );
         let url = PublicUrl::parse("https://a.example:8443/");
         for (path, metadata) in [

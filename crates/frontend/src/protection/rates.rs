@@ -88,7 +88,7 @@ pub struct RateDimensions {
 fanlight_protocol::opaque!(RateRule);
 
 /// The current limits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Rates(Vec<Limit>);
 
 /// A limit and its counts.
@@ -162,11 +162,12 @@ impl<'a> Called<'a> {
 
 impl Rates {
     /// Creates these limits. Limits that were in `before` keep their counts; a repeated limit
-    /// counts once.
-    pub(crate) fn new(rules: Vec<RateRule>, before: &Self) -> Self {
+    /// counts once. `None` without rules.
+    pub(crate) fn new(rules: Vec<RateRule>, before: Option<&Self>) -> Option<Self> {
         let mut limits: Vec<Limit> = Vec::new();
         for rule in rules {
-            let (rate, counts) = match before.0.iter().find(|known| known.rule.id == rule.id) {
+            let mut known = before.iter().flat_map(|before| &before.0);
+            let (rate, counts) = match known.find(|known| known.rule.id == rule.id) {
                 Some(known) => (known.rate.clone(), Arc::clone(&known.counts)),
                 None => (Rate::new(KEYS), Arc::default()),
             };
@@ -174,17 +175,12 @@ impl Rates {
                 limits.push(Limit { rule, rate, counts });
             }
         }
-        Self(limits)
+        (!limits.is_empty()).then_some(Self(limits))
     }
 
     /// The state of the limits for operators, each with its `keys` heaviest users.
     pub(crate) fn states(&self, keys: usize) -> Vec<RateState> {
         self.0.iter().map(|limit| limit.state(keys)).collect()
-    }
-
-    /// Whether there is no limit.
-    pub(crate) fn are_none(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Whether any limit depends on the tool of a call: whether it exists, for those in common.

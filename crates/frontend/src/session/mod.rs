@@ -25,8 +25,8 @@ use tokio::time::Instant;
 
 use crate::eras::legacy::InitializeParams;
 use crate::gates::Client;
-use crate::memory::Reservation;
 use crate::session_records::Released;
+use crate::settings::Reservation;
 use crate::trace::SessionCount;
 use archive::{ArchivedSession, OnRecord};
 pub(crate) use running_requests::{Cancellation, RunningRequests};

@@ -23,8 +23,8 @@ use tokio::sync::{RwLock, watch};
 use super::archive::SessionArchive;
 use super::{Session, SessionRecord};
 use crate::eras::legacy::InitializeParams;
-use crate::memory::ByteBudget;
 use crate::session_records::{Claimed, Mark, Released, SessionRecords};
+use crate::settings::byte_budget;
 
 #[path = "../../tests/edge/gateway.rs"]
 pub(crate) mod gateway;
@@ -100,7 +100,7 @@ impl ListenCore {
             client_info: Some(Json::literal(r#"{"name":"c"}"#)),
             capabilities: Json::literal(r#"{"sampling":{}}"#),
         };
-        let memory = ByteBudget::new(1 << 10)
+        let memory = byte_budget(1 << 10)
             .reserve(&peer, initialize.len())
             .unwrap();
         let record = SessionRecord {

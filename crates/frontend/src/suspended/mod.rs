@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use fanlight_canonical::{Holder, ServerMessage, ServerRequest};
-use fanlight_gateway::Decided;
-use fanlight_protocol::capability::{MissingCapability, missing_capability_error};
+use fanlight_canonical::{Decidable as _, Holder, ServerMessage, ServerRequest};
+use fanlight_gateway::{Decided, Gateway, Operation};
+use fanlight_protocol::capability::{MissingCapability, can_be_asked, missing_capability_error};
 use fanlight_protocol::json::{Chunks, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
 use fanlight_telemetry::Parent;
@@ -26,6 +26,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::call::{CoreCall, RequestEnds, ResponseItem, ResponseStream};
 use crate::eras::notifications::NotificationFilter;
+use crate::gates::Gates;
 use request_state::{RequestDigest, SuspendedId, request_digest};
 pub(crate) use table::{Found, Resumption, Retry, SuspendedCalls, WaitingCall, kept_elsewhere};
 
@@ -34,59 +35,10 @@ const COLLECT_REQUESTS: Duration = Duration::from_millis(20);
 
 type Item = ResponseItem<Chunks, Response>;
 
-/// A call that is suspended when the server asks something.
-pub(crate) struct SuspendableCall {
-    /// `None` once the call is answered or suspended.
-    call: Option<Box<SuspendedCall>>,
-    /// The notifications that the client gets; `None` if it can get none.
-    filter: Option<NotificationFilter>,
-    suspended_calls: Arc<SuspendedCalls>,
-    /// Runs while more server requests may follow.
-    more: Option<Pin<Box<Sleep>>>,
-}
-
-impl SuspendableCall {
-    pub(crate) fn new(
-        call: SuspendedCall,
-        filter: Option<NotificationFilter>,
-        suspended_calls: Arc<SuspendedCalls>,
-    ) -> Self {
-        Self {
-            call: Some(Box::new(call)),
-            filter,
-            suspended_calls,
-            more: None,
-        }
-    }
-
-    /// A call that a request resumes. That request may have other capabilities, notifications and
-    /// credentials, another id to cancel, and another span.
-    pub(crate) fn from_suspended(
-        mut call: Box<SuspendedCall>,
-        capabilities: Json,
-        filter: Option<NotificationFilter>,
-        ends: RequestEnds,
-        span: Parent,
-        suspended_calls: Arc<SuspendedCalls>,
-    ) -> Self {
-        call.capabilities = Some(capabilities.detached());
-        call.running.set_ends(ends);
-        call.running.set_answered_span(span);
-        Self {
-            call: Some(call),
-            filter,
-            suspended_calls,
-            more: None,
-        }
-    }
-}
-
-impl ResponseStream<Response> for SuspendableCall {
+/// A modern client's call; `None` once it is answered or suspended.
+impl ResponseStream<Response> for Option<Box<SuspendableCall>> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        loop {
-            let Some(call) = &mut self.call else {
-                return Poll::Ready(None);
-            };
+        while let Some(call) = self {
             let next = match call.next_buffered() {
                 Some(buffered) => Poll::Ready(Some(buffered)),
                 None => call.running.poll_next(cx),
@@ -95,7 +47,7 @@ impl ResponseStream<Response> for SuspendableCall {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Notification(
                     notification,
                 )))) => {
-                    let text = self
+                    let text = call
                         .filter
                         .as_ref()
                         .and_then(|filter| filter.translate(notification));
@@ -107,11 +59,8 @@ impl ResponseStream<Response> for SuspendableCall {
                     // If the call cannot be suspended, dropping the request tells the server that
                     // the client cannot be asked.
                     if call.may_need_input() {
-                        call.add_server_request(
-                            request,
-                            self.suspended_calls.max_server_requests(),
-                        );
-                        self.more = None;
+                        call.add_server_request(request);
+                        call.more = None;
                     }
                 }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(missing)))) => {
@@ -125,42 +74,34 @@ impl ResponseStream<Response> for SuspendableCall {
                 )) => {}
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
                     let error = response.error().filter(|_| call.may_need_input());
-                    let asked = error
-                        .and_then(|error| url_elicitation::ask(call, error, &self.suspended_calls));
+                    let asked = error.and_then(|error| url_elicitation::ask(call, error));
                     let response = asked.unwrap_or_else(|| {
                         let response = call.explain_failure(response);
-                        let suspended_calls = &self.suspended_calls;
+                        let suspended_calls = &call.suspended_calls;
                         suspended_calls.sealing_server_state(response, call.holder())
                     });
-                    self.call = None;
+                    *self = None;
                     return Poll::Ready(Some(ResponseItem::Response(response)));
                 }
-                Poll::Ready(None) => {
-                    self.call = None;
-                    return Poll::Ready(None);
-                }
+                Poll::Ready(None) => *self = None,
                 // A server that asks for several things sends one request after the other. The
                 // client gets them together.
                 Poll::Pending if call.has_server_requests() => {
                     ready!(
-                        self.more
+                        call.more
                             .get_or_insert_with(|| Box::pin(sleep(COLLECT_REQUESTS)))
                             .as_mut()
                             .poll(cx)
                     );
-                    self.more = None;
-                    match self
-                        .call
-                        .take()
-                        .map(|call| self.suspended_calls.suspend(call))
-                    {
+                    call.more = None;
+                    match self.take().map(SuspendedCalls::suspend) {
                         Some(Ok(response)) => {
                             return Poll::Ready(Some(ResponseItem::Response(response)));
                         }
                         Some(Err(mut call)) => {
                             // The server learns that the client cannot be asked.
                             call.requests.clear();
-                            self.call = Some(call);
+                            *self = Some(call);
                         }
                         None => {}
                     }
@@ -168,6 +109,7 @@ impl ResponseStream<Response> for SuspendableCall {
                 Poll::Pending => return Poll::Pending,
             }
         }
+        Poll::Ready(None)
     }
 }
 
@@ -181,9 +123,14 @@ const LONGEST_SHOWN: usize = 128;
 /// The member of an error's `data` with the server's own answer.
 const ANSWER_KEY: &str = "dev.fanlight/answer";
 
-/// A call and its server's requests to the client.
-pub(crate) struct SuspendedCall {
+/// A call that is suspended when its server asks the client something.
+pub(crate) struct SuspendableCall {
     running: CoreCall,
+    /// The notifications that the client gets; `None` if it can get none.
+    filter: Option<NotificationFilter>,
+    suspended_calls: Arc<SuspendedCalls>,
+    /// Runs while more server requests may follow.
+    more: Option<Pin<Box<Sleep>>>,
     /// The input of the policy's decision when the call began; `None` if it is never suspended.
     decided: Option<Arc<Decided>>,
     /// The client's capabilities in its latest request; `None` while that is the first.
@@ -210,16 +157,33 @@ struct OpenRequest {
     request: ServerRequest,
 }
 
-impl SuspendedCall {
-    /// Creates the call; `running` is the call of `method` with `params`.
-    pub(crate) fn new(
-        running: CoreCall,
-        method: Method,
+impl SuspendableCall {
+    /// Starts `operation`, which the client has asked for with `params`; returns its stream.
+    pub(crate) fn begin(
+        suspended_calls: &Arc<SuspendedCalls>,
+        core: &Arc<Gateway>,
+        operation: Operation,
         params: Option<Json>,
-        decided: Option<Arc<Decided>>,
-    ) -> Self {
-        Self {
+        gates: Gates,
+        filter: Option<NotificationFilter>,
+        ends: RequestEnds,
+    ) -> Box<dyn ResponseStream<Response>> {
+        let method = operation.method().clone();
+        // The answer carries the server request to the client, so no event stream is needed.
+        let may_be_asked = method.may_need_input();
+        let messages =
+            (filter.is_some() || may_be_asked).then(|| suspended_calls.max_notifications());
+        // Without this, the call is never suspended; nor is the call of a client that cannot be
+        // asked.
+        let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
+        let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
+        let mut running = CoreCall::start(core, operation, gates, messages);
+        running.set_ends(ends);
+        Box::new(Some(Box::new(Self {
             running,
+            filter,
+            suspended_calls: Arc::clone(suspended_calls),
+            more: None,
             decided,
             capabilities: None,
             entry: None,
@@ -231,7 +195,23 @@ impl SuspendedCall {
             asked: 0,
             notifications: VecDeque::new(),
             response: None,
-        }
+        })))
+    }
+
+    /// The stream of a suspended call for the request that resumes it. That request may have other
+    /// capabilities, notifications and credentials, another id to cancel, and another span.
+    pub(crate) fn resume(
+        mut self: Box<Self>,
+        capabilities: &Json,
+        filter: Option<NotificationFilter>,
+        ends: RequestEnds,
+        span: Parent,
+    ) -> Box<dyn ResponseStream<Response>> {
+        self.capabilities = Some(capabilities.detached());
+        self.filter = filter;
+        self.running.set_ends(ends);
+        self.running.set_answered_span(span);
+        Box::new(Some(self))
     }
 
     /// The client's capabilities.
@@ -242,7 +222,8 @@ impl SuspendedCall {
     }
 
     /// Adds a server request, unless the client cannot be asked.
-    fn add_server_request(&mut self, request: ServerRequest, limit: usize) {
+    fn add_server_request(&mut self, request: ServerRequest) {
+        let limit = self.suspended_calls.max_server_requests();
         let (method, params) = (&request.method, request.params.as_ref());
         let missing = MissingCapability::for_server_request(self.capabilities(), method, params);
         self.missing.extend(missing);
@@ -381,16 +362,12 @@ impl SuspendedCall {
             .get_or_insert_with(|| request_digest(method, params))
     }
 
-    /// Reads messages during the suspension and buffers up to `limit` notifications. Ready if the
-    /// call has been cancelled.
-    fn poll_suspended(
-        &mut self,
-        limit: usize,
-        max_requests: usize,
-        cx: &mut Context<'_>,
-    ) -> Poll<()> {
+    /// Reads messages during the suspension and buffers some notifications. Ready if the call has
+    /// been cancelled.
+    fn poll_suspended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let limit = self.suspended_calls.max_notifications();
         while self.response.is_none() {
-            match std::task::ready!(self.running.poll_next(cx)) {
+            match ready!(self.running.poll_next(cx)) {
                 Some(ResponseItem::Message(ServerMessage::Notification(notification))) => {
                     if self.notifications.len() < limit {
                         self.notifications.push_back(notification);
@@ -402,7 +379,7 @@ impl SuspendedCall {
                     }
                 }
                 Some(ResponseItem::Message(ServerMessage::Request(request))) => {
-                    self.add_server_request(request, max_requests);
+                    self.add_server_request(request);
                 }
                 Some(ResponseItem::Message(ServerMessage::Refused(missing))) => {
                     self.note_missing(missing);

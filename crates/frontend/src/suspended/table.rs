@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
-use super::SuspendedCall;
+use super::SuspendableCall;
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
 use crate::eras::fault;
 use crate::settings::FrontendSettings;
@@ -45,7 +45,7 @@ pub(crate) struct SuspendedCalls {
 }
 
 /// Asks a suspended call's task to hand over the call. Dropping this makes the task end the call.
-type HandOver = oneshot::Sender<oneshot::Sender<Box<SuspendedCall>>>;
+type HandOver = oneshot::Sender<oneshot::Sender<Box<SuspendableCall>>>;
 
 /// A call that waits in this process.
 struct Resumable {
@@ -136,24 +136,29 @@ impl SuspendedCalls {
         self.settings.max_server_requests
     }
 
+    /// The maximum number of notifications that wait for the client of a suspended call.
+    pub(super) fn max_notifications(&self) -> usize {
+        self.settings.notification_buffer
+    }
+
     /// Suspends a call; returns the response that asks for input. At the limit, returns the call.
     pub(super) fn suspend(
-        self: &Arc<Self>,
-        mut call: Box<SuspendedCall>,
-    ) -> Result<Response, Box<SuspendedCall>> {
-        if self.cut.is_cancelled() {
+        mut call: Box<SuspendableCall>,
+    ) -> Result<Response, Box<SuspendableCall>> {
+        let all = Arc::clone(&call.suspended_calls);
+        if all.cut.is_cancelled() {
             return Err(call);
         }
         if call.entry.is_none() {
             let peer = call.running.context().peer.clone();
-            call.entry = self.new_entry(&peer);
+            call.entry = all.new_entry(&peer);
         }
         let id = call.entry.as_ref().map(|(id, _)| *id);
         let Some((id, decided)) = id.zip(call.decided.clone()) else {
             return Err(call);
         };
         let (hand_over, resumed) = oneshot::channel();
-        let deadline = call.deadline(Instant::now() + self.settings.input_timeout);
+        let deadline = call.deadline(Instant::now() + all.settings.input_timeout);
         let (method, name, requests) = call.view();
         let waiting = Waiting {
             method,
@@ -163,16 +168,16 @@ impl SuspendedCalls {
             until: deadline,
             resumable: Some(Resumable { hand_over, decided }),
         };
-        let Some(round) = self.store.suspend(&id, waiting) else {
+        let Some(round) = all.store.suspend(&id, waiting) else {
             return Err(call);
         };
         let state = State {
             id,
             round,
-            expires: self.millis(deadline),
+            expires: all.millis(deadline),
             digest: call.digest(),
         };
-        let Some(state) = self.seal.seal(&state, call.holder()) else {
+        let Some(state) = all.seal.seal(&state, call.holder()) else {
             return Err(call);
         };
         let requests = call.requests.iter();
@@ -191,18 +196,14 @@ impl SuspendedCalls {
             .running
             .take_revocation()
             .map(|revoked| Box::pin(revoked.cancelled_owned()));
-        let limits = (
-            self.settings.notification_buffer,
-            self.max_server_requests(),
-        );
-        let counted = SuspendedCount::new(&self.settings.telemetry);
+        let counted = SuspendedCount::new(&all.settings.telemetry);
         let ends = Ends {
             deadline,
-            cut: self.cut.clone(),
+            cut: all.cut.clone(),
             revoked,
         };
-        self.tasks
-            .spawn_on(keep(call, resumed, ends, limits, counted), &self.runtime);
+        all.tasks
+            .spawn_on(keep(call, resumed, ends, counted), &all.runtime);
         Ok(response)
     }
 
@@ -244,7 +245,7 @@ impl SuspendedCalls {
     pub(crate) async fn resume(
         &self,
         waiting: WaitingCall,
-    ) -> Result<Box<SuspendedCall>, RpcError> {
+    ) -> Result<Box<SuspendableCall>, RpcError> {
         let WaitingCall { state, answers, .. } = waiting;
         let waiting = self.store.resume(&state.id, state.round)?;
         let Resumable { hand_over, .. } = waiting.resumable.ok_or_else(expired_error)?;
@@ -379,14 +380,13 @@ struct Ends {
 
 /// Keeps a call until it is resumed or ended.
 fn keep(
-    mut call: Box<SuspendedCall>,
-    resumed: oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>,
+    mut call: Box<SuspendableCall>,
+    resumed: oneshot::Receiver<oneshot::Sender<Box<SuspendableCall>>>,
     Ends {
         deadline,
         cut,
         revoked,
     }: Ends,
-    (limit, max_requests): (usize, usize),
     counted: SuspendedCount,
 ) -> impl Future<Output = ()> + Send {
     async move {
@@ -403,7 +403,7 @@ fn keep(
             () = sleep_until(deadline) => {
                 tracing::debug!("suspended call cancelled: its client brought no input in time");
             }
-            () = poll_fn(|cx| call.poll_suspended(limit, max_requests, cx)) => {}
+            () = poll_fn(|cx| call.poll_suspended(cx)) => {}
         }
         drop(counted);
     }

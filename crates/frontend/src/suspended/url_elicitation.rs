@@ -11,17 +11,13 @@ use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::Kind;
 use fanlight_protocol::{Json, Method, Response, RpcError, code, input};
 
-use super::SuspendedCall;
+use super::SuspendableCall;
 use super::request_state::UrlElicitation;
 use super::table::{Resumption, SuspendedCalls};
 
 /// The response that asks the client of `call` for the elicitations in a server's error; `None` if
 /// it has none, or the client cannot be asked.
-pub(super) fn ask(
-    call: &mut SuspendedCall,
-    error: Json,
-    suspended_calls: &SuspendedCalls,
-) -> Option<Response> {
+pub(super) fn ask(call: &mut SuspendableCall, error: Json) -> Option<Response> {
     elicitations(&error)?;
     if let Some(missing) =
         MissingCapability::check(call.capabilities(), ClientCapability::ElicitationByUrl)
@@ -30,11 +26,11 @@ pub(super) fn ask(
         return None;
     }
     let state = UrlElicitation {
-        expires: suspended_calls.expiry(),
+        expires: call.suspended_calls.expiry(),
         digest: call.digest(),
         error,
     };
-    state.input_required(suspended_calls, call.holder())
+    state.input_required(&call.suspended_calls, call.holder())
 }
 
 impl UrlElicitation {

@@ -10,6 +10,7 @@ use fanlight_frontend::{
     FrontendSettings, Guard, LiveGuard, LiveProtection, Origins, ProtectionSettings, PublicUrl,
     RefusedBody, ScopeSettings, ToolScopes,
 };
+use fanlight_record::AuditLog;
 
 use crate::client::{
     Client, Response, Server, legacy_call, modern_call, modern_headers, modern_request,
@@ -913,4 +914,27 @@ async fn message_of_the_sse_transport_needs_the_scopes_of_its_operation() {
         202
     );
     assert!(stream.event().await.unwrap().contains(r#""id":4"#));
+}
+
+#[tokio::test]
+async fn denied_clients_are_counted_in_the_audit_log() {
+    let record = Arc::new(AuditLog::default());
+    let server = Server::with(FrontendSettings {
+        authenticate: Arc::new(ByToken),
+        record: Arc::<AuditLog>::clone(&record),
+        ..FrontendSettings::default()
+    })
+    .await;
+    for (token, is_denied) in [("invalid", true), ("ann/", false)] {
+        let response = post(&server, "/mcp", &[("Authorization", &bearer(token))], PING).await;
+        assert_eq!(response.status == 401, is_denied, "{response:?}");
+    }
+    let text = fanlight_telemetry::metrics::prometheus(&record.metrics());
+    let refusals = text
+        .lines()
+        .filter(|line| line.starts_with("fanlight_auth_refusals_total{"));
+    assert_eq!(
+        refusals.collect::<Vec<_>>(),
+        ["fanlight_auth_refusals_total{listener=\"clients\",reason=\"invalid\"} 1"]
+    );
 }

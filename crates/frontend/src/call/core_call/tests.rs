@@ -1,14 +1,16 @@
-//! Order, cancellation and survival of running requests.
+//! Order, cancellation and survival of running requests, and their end with their credentials.
 
 use std::future::ready;
 
 use bytes::Bytes;
+use fanlight_canonical::identity::Validity;
 use fanlight_canonical::{
     BackendClient, BackendStatus, Call, CallContext, Detail, Listen, Listening, Pending, SessionKey,
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Message, Method, Notification};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -192,10 +194,6 @@ async fn detached_calls_are_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn call_ends_soon_after_its_credentials_expire() {
-    use std::time::{Duration, SystemTime};
-
-    use fanlight_canonical::identity::{Identity, Source, Validity};
-
     let (core, mut outcomes) = probe(0);
     let expires = Some(SystemTime::now() + Duration::from_secs(100));
     let validity = Validity {
@@ -212,16 +210,61 @@ async fn call_ends_soon_after_its_credentials_expire() {
         cancellation: None,
         validity: RequestValidity::from_identity(&identity),
     });
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     let Some(ResponseItem::Response(response)) = call.next().await else {
         panic!("a response")
     };
-    assert_eq!(
-        response.error_code(),
-        Some(fanlight_protocol::code::NOT_AUTHENTICATED)
-    );
+    assert_eq!(response.error_code(), Some(code::NOT_AUTHENTICATED));
     let elapsed = begun.elapsed().as_secs();
     assert!((100..160).contains(&elapsed), "{elapsed}");
     assert_eq!(outcomes.recv().await, Some("dropped"));
     assert!(call.next().await.is_none());
+}
+
+fn identity(source: Source, left: Option<Duration>) -> Identity {
+    let validity = Validity {
+        expires: left.map(|left| SystemTime::now() + left),
+        ..Validity::default()
+    };
+    Identity {
+        source,
+        validity,
+        ..Identity::anonymous()
+    }
+}
+
+async fn ended(identity: &Identity, grace: u64) -> Ended {
+    end_of(identity, Duration::from_secs(grace)).unwrap().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn identity_ends_by_expiry_or_revocation() {
+    let start = Instant::now();
+    assert_eq!(
+        ended(&identity(Source::Token, Some(Duration::from_secs(100))), 45).await,
+        Ended::Expired
+    );
+    assert!(
+        (144..=146).contains(&start.elapsed().as_secs()),
+        "{:?}",
+        start.elapsed()
+    );
+    let start = Instant::now();
+    assert_eq!(
+        ended(&identity(Source::Token, Some(Duration::ZERO)), 0).await,
+        Ended::Expired
+    );
+    assert!(start.elapsed() < Duration::from_secs(1));
+    let key = identity(Source::Key, None);
+    key.validity.revoked.cancel();
+    assert_eq!(ended(&key, 45).await, Ended::Revoked);
+}
+
+#[tokio::test]
+async fn client_without_credentials_has_no_end() {
+    let anonymous = Arc::new(identity(Source::Anonymous, None));
+    assert!(
+        end_of(&anonymous, Duration::ZERO).is_none()
+            && RequestValidity::from_identity(&anonymous).is_none()
+    );
 }

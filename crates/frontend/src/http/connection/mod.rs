@@ -76,8 +76,24 @@ pub(super) struct HttpConnection<S> {
 }
 
 impl<S: Serve> HttpConnection<S> {
+    /// Serves the connection on the runtime that it is attached to, and drops `guards` at its end.
+    pub(super) fn serve_attached(
+        self,
+        attach: impl FnOnce() -> io::Result<ClientStream> + Send,
+        tls: Option<Arc<TlsServer>>,
+        guards: impl Send,
+    ) -> impl Future<Output = ()> + Send {
+        async move {
+            match attach() {
+                Ok(stream) => self.serve(stream, tls).await,
+                Err(error) => tracing::warn!(%error, "cannot serve a client connection"),
+            }
+            drop(guards);
+        }
+    }
+
     /// Serves the connection until either side ends it. With `tls`, a handshake comes first.
-    pub(super) async fn serve(self, stream: ClientStream, tls: Option<Arc<TlsServer>>) {
+    async fn serve(self, stream: ClientStream, tls: Option<Arc<TlsServer>>) {
         match (stream, tls) {
             (ClientStream::Tcp(stream), None) => {
                 let facts = facts_of(&stream);

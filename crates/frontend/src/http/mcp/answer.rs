@@ -12,12 +12,11 @@ use http::{HeaderValue, Response, StatusCode};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{Endpoint, NamedSession, headers};
+use super::arrived::{Arrived, Passing, not_acceptable, stream_permit};
+use super::{Endpoint, headers};
 use crate::call::{Answer, DetachedCalls, RenderedCall, ResponseItem, Responses};
 use crate::eras::fault;
 use crate::eras::params::{Meta, Params};
-use crate::forwarding::Replicas;
-use crate::http::arrived::{Fields, not_acceptable, stream_permit};
 use crate::http::events::stream::{EventStream, StreamTimes};
 use crate::http::events::{self, Pieces};
 use crate::http::reply::{self, Refusal, Reply, ReplyBody};
@@ -31,9 +30,9 @@ impl Endpoint {
         &self,
         mut call: Box<RenderedCall>,
         kind: RequestKind,
-        origin: &Origin<'_>,
-        accepts: Accepts,
+        arrived: &Arrived<'_>,
     ) -> Reply {
+        let (origin, accepts) = (&arrived.origin, arrived.accepts);
         let (mut session, mut permit) = (None, None);
         match kind {
             RequestKind::Call(of_call) => session = of_call,
@@ -255,37 +254,11 @@ fn single_response(
     response
 }
 
-/// A POST request.
-pub(super) struct Exchange<'a> {
-    pub(super) endpoint: &'a Endpoint,
-    pub(super) fields: &'a Fields<'a>,
-    pub(super) session: NamedSession,
-    pub(super) passing: Passing<'a>,
-    pub(super) accepts: Accepts,
-    /// Cancelled when the connection must end.
-    pub(super) shutdown: &'a CancellationToken,
-}
-
-/// How a request may be forwarded between replicas before it begins.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Passing<'a> {
-    /// The request may be forwarded to these replicas.
-    On(&'a Arc<dyn Replicas>),
-    /// Another replica forwarded the request to this one.
-    Here,
-    /// The request's session exists, here or elsewhere. If the request is about a task, these
-    /// replicas may have the task; `None` if the replica that was asked no longer has it.
-    Task(Option<&'a Arc<dyn Replicas>>),
-    /// There are no other replicas, or the one that was asked no longer has the subject of the
-    /// request.
-    Nowhere,
-}
-
-impl Transport for Exchange<'_> {
+impl Transport for Arrived<'_> {
     const HAS_HEADERS: bool = true;
 
     fn version_header(&self) -> Option<&str> {
-        headers::protocol_version(self.fields)
+        headers::protocol_version(&self.fields)
     }
 
     fn takes_messages(&self) -> bool {
@@ -293,7 +266,7 @@ impl Transport for Exchange<'_> {
     }
 
     fn revision(&self, meta: &Meta) -> Result<Revision, RpcError> {
-        headers::check_version(self.fields, meta)
+        headers::check_version(&self.fields, meta)
     }
 
     fn check_headers(
@@ -302,7 +275,7 @@ impl Transport for Exchange<'_> {
         method: &Method,
         params: &Params,
     ) -> Result<(), RpcError> {
-        headers::check_standard(self.fields, revision, method, params)
+        headers::check_standard(&self.fields, revision, method, params)
     }
 
     fn check_mirrored(&self, operation: &dyn Decidable, params: &Params) -> Result<(), RpcError> {
@@ -314,7 +287,11 @@ impl Transport for Exchange<'_> {
             .endpoint
             .mirrored_params
             .find(&name.as_str().unwrap_or_default(), tool)?;
-        headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)
+        headers::check_params(
+            &self.fields,
+            mirrored.as_deref().unwrap_or_default(),
+            params,
+        )
     }
 
     async fn session(
@@ -367,7 +344,7 @@ impl Transport for Exchange<'_> {
     }
 
     fn session_id(&self) -> Option<&str> {
-        super::session_id(self.fields)
+        super::session_id(&self.fields)
     }
 
     /// A load balancer uses open connections until it notices that they end. So an ending process
@@ -380,7 +357,7 @@ impl Transport for Exchange<'_> {
     }
 
     fn closing(&self) -> &CancellationToken {
-        self.shutdown
+        self.active.shutdown()
     }
 
     /// The tracker of calls that outlive their connection, used only for the legacy era:

@@ -14,11 +14,12 @@ use http::header::{
     WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::Endpoint;
-use crate::http::arrived::{AUTHORIZATION, Arrived, Field};
+use super::arrived::{AUTHORIZATION, Field, Fields};
+use crate::http::activity::ActiveRequest;
 use crate::http::body;
 use crate::http::challenge::{Challenge, Scheme};
 use crate::http::reply::{self, Refusal, ReplyBody, whole_seconds};
@@ -33,13 +34,14 @@ impl Endpoint {
     pub(super) async fn deny(
         &self,
         denial: &Denial,
-        arrived: &Arrived<'_>,
+        head: &Parts,
+        active: &ActiveRequest,
         destination: &Destination<'_>,
         body: &mut Incoming,
     ) -> Response<ReplyBody> {
         tracing::debug!(reason = %denial, "request denied");
         let status = status(denial);
-        let mut response = if is_wanted(arrived.head) && status.is_client_error() {
+        let mut response = if is_wanted(head) && status.is_client_error() {
             let (protection, guard) = (self.settings.protection.load(), self.settings.guard.load());
             let url = guard
                 .public_url()
@@ -51,13 +53,13 @@ impl Endpoint {
                 &protection.authorization_servers,
             )
         } else {
-            let id = self.id_of_denied(arrived, body).await;
+            let id = self.id_of_denied(head, active, body).await;
             Refusal::new(status, error(denial))
                 .with_request_id(id)
                 .into_response()
         };
         let headers = response.headers_mut();
-        for challenge in self.challenges(denial, arrived, destination) {
+        for challenge in self.challenges(denial, &head.headers, destination) {
             headers.append(WWW_AUTHENTICATE, challenge);
         }
         if let Denial::Throttled { retry_after } = denial {
@@ -70,7 +72,8 @@ impl Endpoint {
     pub(super) async fn refuse_ambiguous(
         &self,
         name: &str,
-        arrived: &Arrived<'_>,
+        head: &Parts,
+        active: &ActiveRequest,
         destination: &Destination<'_>,
         body: &mut Incoming,
     ) -> Response<ReplyBody> {
@@ -79,7 +82,8 @@ impl Endpoint {
             return self
                 .deny(
                     &Denial::Malformed(message.into()),
-                    arrived,
+                    head,
+                    active,
                     destination,
                     body,
                 )
@@ -89,16 +93,21 @@ impl Endpoint {
     }
 
     /// The id of a denied request. Reads only as much of the body as needed.
-    async fn id_of_denied(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Option<Json> {
+    async fn id_of_denied(
+        &self,
+        head: &Parts,
+        active: &ActiveRequest,
+        body: &mut Incoming,
+    ) -> Option<Json> {
         // A client that waits for "100 Continue" has not sent its body.
-        if arrived.head.method != Method::POST || arrived.head.headers.contains_key(EXPECT) {
+        if head.method != Method::POST || head.headers.contains_key(EXPECT) {
             return None;
         }
         let time = self
             .settings
             .body_timeout
             .min(self.settings.refused_body.time);
-        partial::id_in_head(&body::beginning(body, ID_WITHIN, time, arrived.active).await)
+        partial::id_in_head(&body::beginning(body, ID_WITHIN, time, active).await)
     }
 
     /// The response to a refused request. If further scopes are needed, it has a challenge.
@@ -131,7 +140,7 @@ impl Endpoint {
     fn challenges(
         &self,
         denial: &Denial,
-        arrived: &Arrived<'_>,
+        headers: &HeaderMap,
         destination: &Destination<'_>,
     ) -> Vec<HeaderValue> {
         let (description, metadata) = (denial.to_string(), self.metadata_url(destination));
@@ -142,7 +151,7 @@ impl Endpoint {
             {
                 wanted_scopes(
                     self.settings.protection.load().scopes_at(destination.path),
-                    arrived,
+                    &Fields::find(headers),
                 )
             }
             _ => Vec::new(),
@@ -205,7 +214,7 @@ fn error(denial: &Denial) -> RpcError {
 
 /// The scopes that a client should ask for: the scopes of its operation if its headers name one,
 /// else the usual ones. This is only a hint; the body decides what is enforced.
-fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
+fn wanted_scopes(scopes: &ScopePolicy, fields: &Fields<'_>) -> Vec<Arc<str>> {
     let text = |field: Field<'_>| {
         field
             .single_value()
@@ -213,9 +222,9 @@ fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
             .flatten()
             .map(|(_, text)| text.to_owned())
     };
-    let required = match text(arrived.fields.method).map(|method| McpMethod::from_name(&method)) {
+    let required = match text(fields.method).map(|method| McpMethod::from_name(&method)) {
         Some(McpMethod::CallTool) => {
-            let name = text(arrived.fields.name).unwrap_or_default();
+            let name = text(fields.name).unwrap_or_default();
             // Only clients with an identity may learn which server has a tool.
             scopes.required_scopes(&Operation::Tool(Item {
                 server: "",

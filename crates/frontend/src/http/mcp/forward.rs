@@ -16,6 +16,7 @@ use bytes::Bytes;
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{Keeper, ProcessRun};
 use fanlight_credentials::ConnectionFacts;
+use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, RpcError, code};
@@ -29,21 +30,20 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::Passing;
+use super::arrived::{Arrived, Fields, Passing, stream_permit};
 use super::take_over::NotKnown;
 use super::{Endpoint, Source, headers};
+use crate::call::core_call::{REQUEST_GRACE, end_of, request_ended};
 use crate::forwarding::{
     ENVELOPE, ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, Opened, Replicas,
     TASK_ELSEWHERE,
 };
 use crate::http::activity::ActiveRequest;
-use crate::http::arrived::{Arrived, Fields, stream_permit};
 use crate::http::connection::Serve;
 use crate::http::recorded::RecordedRequest;
 use crate::http::reply::{self, CutShort, PassedOn, Refusal, Reply, ReplyBody};
-use crate::ingress::{self, Kept, Origin};
-use crate::trace::Ending;
-use crate::validity::{REQUEST_GRACE, end_of, request_ended};
+use crate::ingress::{self, Kept};
+use crate::trace::{Ending, TransportFacts};
 
 /// The maximum number of replicas that a request follows its session to. A constant: take-overs
 /// during a request seldom happen twice.
@@ -67,10 +67,9 @@ impl Endpoint {
 
     /// Lets the replica that keeps a refused message's subject answer it. Without such a replica,
     /// the refusal stands.
-    pub(super) async fn forward_refused(
-        &self,
-        arrived: &Arrived<'_>,
-        origin: &Origin<'_>,
+    pub(super) async fn forward_refused<'a>(
+        &'a self,
+        arrived: &mut Arrived<'a>,
         body: Bytes,
         refusal: Box<ingress::Refusal>,
     ) -> Reply {
@@ -84,14 +83,14 @@ impl Endpoint {
         };
         let listens = arrived.head.method == Method::GET;
         let permit = listens
-            .then(|| stream_permit(&self.limits.streams, &origin.peer()))
+            .then(|| stream_permit(&self.limits.streams, &arrived.origin.peer()))
             .transpose()?;
         let trace = refusal
             .ending
             .as_ref()
             .map(|ending| ending.propagation())
             .unwrap_or_default();
-        let request = request_of(arrived, origin, kept, &trace);
+        let request = request_of(arrived, kept, &trace);
         // Other forwarded requests end when their forwarding ends.
         let cancellation = refusal
             .id
@@ -108,7 +107,7 @@ impl Endpoint {
                 }
                 replicas.forward(asked, &request, body.clone()).await
             };
-            let is_unreachable = match while_valid(answer, &origin.identity).await {
+            let is_unreachable = match while_valid(answer, &arrived.origin.identity).await {
                 Ok(answer) => break answer,
                 Err(Failure::Replica(ForwardError::Gone)) => false,
                 Err(Failure::Replica(ForwardError::Unreachable)) => true,
@@ -116,7 +115,6 @@ impl Endpoint {
                     return self
                         .take_here(
                             arrived,
-                            origin,
                             Source::Text(body, Passing::Task(Some(replicas))),
                             refusal,
                         )
@@ -132,7 +130,7 @@ impl Endpoint {
             };
             moves += 1;
             match self
-                .keeper_after(asked, is_unreachable, kept, arrived, origin)
+                .keeper_after(asked, is_unreachable, kept, arrived)
                 .await
             {
                 Err(NotKnown) => return Err(forward_refusal(Failure::NotKnown, asked, refusal)),
@@ -143,7 +141,7 @@ impl Endpoint {
                         Kept::SuspendedCall | Kept::Result | Kept::NewSession => Passing::Nowhere,
                     };
                     return self
-                        .take_here(arrived, origin, Source::Text(body, passing), refusal)
+                        .take_here(arrived, Source::Text(body, passing), refusal)
                         .await;
                 }
                 // Repeating the same replica once makes sense: its address may not have been known.
@@ -166,10 +164,14 @@ impl Endpoint {
         let replicas = Arc::clone(replicas);
         let cancel =
             cancellation.map(|cancellation| move || cancel(replicas, asked, request, cancellation));
-        let passed_on = PassedOn::new(body, ending, cut_short(&origin.identity, closing, cancel));
+        let passed_on = PassedOn::new(
+            body,
+            ending,
+            cut_short(&arrived.origin.identity, closing, cancel),
+        );
         let mut response = reply::passed_on(head, passed_on);
         if let Some(permit) = permit.filter(|_| response.status() == StatusCode::OK) {
-            response.body_mut().listen(permit, &origin.identity);
+            response.body_mut().listen(permit, &arrived.origin.identity);
         }
         Ok(response)
     }
@@ -183,11 +185,10 @@ impl Endpoint {
         is_unreachable: bool,
         kept: Kept,
         arrived: &Arrived<'_>,
-        origin: &Origin<'_>,
     ) -> Result<Keeper, NotKnown> {
         match (kept, super::session_id(&arrived.fields)) {
             (Kept::Session, Some(id)) => {
-                Box::pin(self.take_over(id, origin, run, is_unreachable)).await
+                Box::pin(self.take_over(id, &arrived.origin, run, is_unreachable)).await
             }
             (Kept::Session, None) | (Kept::SuspendedCall, _) => Ok(Keeper::Nobody),
             (Kept::Task | Kept::Result | Kept::NewSession, _) => Ok(Keeper::ThisRun),
@@ -195,18 +196,17 @@ impl Endpoint {
     }
 
     /// Handles a message here because no other replica takes it.
-    async fn take_here(
-        &self,
-        arrived: &Arrived<'_>,
-        origin: &Origin<'_>,
-        source: Source<'_>,
+    async fn take_here<'a>(
+        &'a self,
+        arrived: &mut Arrived<'a>,
+        source: Source<'a>,
         refusal: Box<ingress::Refusal>,
     ) -> Reply {
         // The message gets a span of its own.
         pass_on(refusal.ending);
         match arrived.head.method {
-            Method::POST => Box::pin(self.post(arrived, origin, source)).await,
-            _ => Box::pin(self.other_method(arrived, origin)).await,
+            Method::POST => Box::pin(self.post(arrived, source)).await,
+            _ => Box::pin(self.other_method(arrived)).await,
         }
     }
 
@@ -220,24 +220,24 @@ impl Endpoint {
     ) -> Response<ReplyBody> {
         let (head, received, connection) =
             (head_of(&opened.request), Moment::now(), Default::default());
-        let (fields, client) = (Fields::find(&head.headers), opened.request.client.address);
+        let fields = Fields::find(&head.headers);
         let path = head.uri.path();
         let at = self.ingress.core.endpoint(path);
         let destination = self.destination(at.as_ref(), path);
-        let arrived = Arrived {
-            head: &head,
-            fields,
-            connection: &connection,
-            client,
-            received,
-            active,
-            recorded: RecordedRequest::new(&self.settings, destination.endpoint),
-            forwarded: Some(opened),
-        };
-        if let Some(id) = super::session_id(&arrived.fields) {
+        let recorded = RecordedRequest::new(&self.settings, destination.endpoint);
+        if let Some(id) = super::session_id(&fields) {
             self.take_overs.settled(id).await;
         }
-        let (identity, facts) = (&opened.request.client.identity, arrived.facts());
+        let ForwardedClient {
+            identity,
+            address,
+            user,
+        } = &opened.request.client;
+        let facts = TransportFacts {
+            is_forwarded: true,
+            is_proxied: true,
+            ..fields.facts(&head, received, recorded.exchange, *address, *user)
+        };
         let origin = if identity.principal.is_anonymous() {
             // This replica may authenticate clients although the other one does not.
             let here = self
@@ -251,18 +251,31 @@ impl Endpoint {
         };
         let mut response = match origin {
             Ok(origin) => {
-                let reply = match at {
-                    None => self.answer_elsewhere(&arrived, &origin, body).await,
-                    Some(_) if head.method == Method::POST => {
-                        self.post(&arrived, &origin, Source::Body(body)).await
-                    }
-                    Some(_) => self.other_method(&arrived, &origin).await,
+                let mut arrived = Arrived {
+                    endpoint: self,
+                    head: &head,
+                    fields,
+                    connection: &connection,
+                    active,
+                    recorded,
+                    forwarded: Some(opened),
+                    origin,
+                    accepts: Accepts::ANY,
+                    session: None,
+                    passing: Passing::Nowhere,
                 };
-                let mut response = self.response_of(reply, &origin, &destination);
-                arrived.record_reply(&self.settings, &origin, &mut response);
+                let reply = match at {
+                    None => self.answer_elsewhere(&mut arrived, body).await,
+                    Some(_) if head.method == Method::POST => {
+                        self.post(&mut arrived, Source::Body(body)).await
+                    }
+                    Some(_) => self.other_method(&mut arrived).await,
+                };
+                let mut response = self.response_of(reply, &arrived, &destination);
+                arrived.record_reply(&mut response);
                 response
             }
-            Err(denial) => self.deny(&denial, &arrived, &destination, body).await,
+            Err(denial) => self.deny(&denial, &head, active, &destination, body).await,
         };
         reply::describe(&mut response, HeaderMap::new());
         response
@@ -279,12 +292,8 @@ fn pass_on(ending: Option<Box<Ending>>) {
 
 /// The forwarded part of a request: no credentials, and the session id only for the replica that
 /// keeps the session.
-fn request_of(
-    arrived: &Arrived<'_>,
-    origin: &Origin<'_>,
-    kept: Kept,
-    trace: &Propagation,
-) -> ForwardedRequest {
+fn request_of(arrived: &Arrived<'_>, kept: Kept, trace: &Propagation) -> ForwardedRequest {
+    let origin = &arrived.origin;
     let Parts {
         method,
         uri,
@@ -319,7 +328,7 @@ fn request_of(
         headers,
         client: ForwardedClient {
             identity: Arc::clone(&origin.identity),
-            address: arrived.client,
+            address: origin.facts.client_socket(),
             user: origin.facts.user,
         },
     }

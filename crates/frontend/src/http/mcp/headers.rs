@@ -18,10 +18,10 @@ use http::HeaderName;
 use memchr::memmem::Finder;
 use parking_lot::Mutex;
 
+use super::arrived::{Field, Fields};
 use crate::eras::fault::{self, shorten};
 use crate::eras::modern;
 use crate::eras::params::{Meta, Params};
-use crate::http::arrived::{Field, Fields};
 
 /// The name of the header with a legacy request's session.
 pub(super) static SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);

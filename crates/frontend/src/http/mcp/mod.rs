@@ -7,47 +7,51 @@
 //! Redelivery.
 
 mod answer;
+mod arrived;
 mod denial;
 pub(super) mod forward;
 mod headers;
 mod pages;
 mod recorded;
+mod sse_transport;
 mod take_over;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_canonical::{
-    DEFAULT_PATH, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun,
+    DEFAULT_PATH, Endpoint as McpEndpoint, HandleSeal, Keeper, Peer, ProcessRun,
 };
 use fanlight_credentials::ConnectionFacts;
 use fanlight_gateway::Gateway;
+use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::param_header::MAX_MIRRORED;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
+use http::request::Parts;
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::ActiveRequest;
-use super::arrived::{Arrived, Fields, stream_permit};
 use super::connection::{self, Serve};
 use super::events::stream::EventStream;
 use super::limits::LiveLimits;
 use super::recorded::RecordedRequest;
 use super::reply::{self, Refusal, Reply, ReplyBody};
-use super::sse_transport::SseTransport;
 use super::{body, cors};
 use crate::call::DetachedCalls;
 use crate::eras::{self, modern};
 use crate::error::FrontendError;
-use crate::ingress::{self, Destination, Ingress, Origin, Received};
+use crate::ingress::{self, Destination, Ingress, Received};
 use crate::session::archive::SessionArchive;
 use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, EventId, Sessions, StreamPolicy, StreamReader};
-use answer::{Exchange, Passing};
+use crate::trace::TransportFacts;
+use arrived::{Arrived, Fields, Passing, stream_permit};
 use headers::MirroredParams;
+use sse_transport::SseTransport;
 use take_over::TakeOvers;
 
 /// The endpoint's HTTP methods. GET and DELETE serve the sessions of legacy clients.
@@ -113,39 +117,36 @@ impl Serve for Endpoint {
                     fields.is_proxied |= !guard.is_for_this_machine();
                     let at = self.ingress.core.endpoint(path);
                     let destination = self.destination(at.as_ref(), path);
-                    let arrived = Arrived {
-                        head: &head,
-                        fields,
-                        connection: &connection,
-                        client: connection
-                            .peer
-                            .map(|peer| guard.trusted_proxies().client(peer, &head.headers)),
-                        received,
-                        active,
-                        recorded: RecordedRequest::new(&self.settings, destination.endpoint),
-                        forwarded: None,
-                    };
-                    let identified = match arrived.fields.ambiguous_field() {
+                    let recorded = RecordedRequest::new(&self.settings, destination.endpoint);
+                    let client = connection
+                        .peer
+                        .map(|peer| guard.trusted_proxies().client(peer, &head.headers));
+                    let user = connection.socket.map(|socket| socket.user);
+                    let facts = fields.facts(&head, received, recorded.exchange, client, user);
+                    let identified = match fields.ambiguous_field() {
                         None if head.method == http::Method::OPTIONS => Err(Box::pin(
-                            self.preflight(&arrived, &destination, at.is_some()),
+                            self.preflight(&head, facts, &connection, &destination, at.is_some()),
                         )
                         .await),
                         None => match self
                             .ingress
-                            .identify(arrived.facts(), &destination, &head, &connection)
+                            .identify(facts, &destination, &head, &connection)
                             .await
                         {
                             Ok(origin) => Ok(origin),
-                            Err(denial) => {
-                                Err(
-                                    Box::pin(self.deny(&denial, &arrived, &destination, &mut body))
-                                        .await,
-                                )
-                            }
+                            Err(denial) => Err(Box::pin(self.deny(
+                                &denial,
+                                &head,
+                                active,
+                                &destination,
+                                &mut body,
+                            ))
+                            .await),
                         },
                         Some(name) => Err(Box::pin(self.refuse_ambiguous(
                             name,
-                            &arrived,
+                            &head,
+                            active,
                             &destination,
                             &mut body,
                         ))
@@ -154,18 +155,31 @@ impl Serve for Endpoint {
                     match identified {
                         Err(response) => response,
                         Ok(origin) => {
+                            let mut arrived = Arrived {
+                                endpoint: &self,
+                                head: &head,
+                                fields,
+                                connection: &connection,
+                                active,
+                                recorded,
+                                forwarded: None,
+                                origin,
+                                accepts: Accepts::ANY,
+                                session: None,
+                                passing: Passing::Nowhere,
+                            };
                             // The futures are boxed here, since moving one future into another
                             // copies it.
                             let reply = if at.is_none() {
-                                Box::pin(self.answer_elsewhere(&arrived, &origin, &mut body)).await
+                                Box::pin(self.answer_elsewhere(&mut arrived, &mut body)).await
                             } else if head.method == http::Method::POST {
-                                self.post(&arrived, &origin, Source::Body(&mut body)).await
+                                self.post(&mut arrived, Source::Body(&mut body)).await
                             } else {
-                                Box::pin(self.other_method(&arrived, &origin)).await
+                                Box::pin(self.other_method(&mut arrived)).await
                             };
-                            let mut response = self.response_of(reply, &origin, &destination);
+                            let mut response = self.response_of(reply, &arrived, &destination);
                             if arrived.recorded.exchange > 0 || response.body().is_event_stream() {
-                                arrived.record_reply(&self.settings, &origin, &mut response);
+                                arrived.record_reply(&mut response);
                             }
                             response
                         }
@@ -309,49 +323,45 @@ impl Endpoint {
     /// Answers a preflight request, which browsers send without credentials.
     async fn preflight(
         &self,
-        arrived: &Arrived<'_>,
+        head: &Parts,
+        facts: TransportFacts<'_>,
+        connection: &ConnectionFacts,
         destination: &Destination<'_>,
         is_endpoint: bool,
     ) -> Response<ReplyBody> {
-        let preflight = || cors::preflight(&arrived.head.headers, METHODS);
+        let preflight = || cors::preflight(&head.headers, METHODS);
         if is_endpoint {
             return preflight();
         }
         // Other paths answer like an endpoint, unless the client may know that there is none.
         match self
             .ingress
-            .identify(
-                arrived.facts(),
-                destination,
-                arrived.head,
-                arrived.connection,
-            )
+            .identify(facts, destination, head, connection)
             .await
         {
             Err(_) => preflight(),
             Ok(_) => {
-                let preflight = self.sse_transport.preflight(arrived.head);
+                let preflight = self.sse_transport.preflight(head);
                 preflight.unwrap_or_else(|| self.nothing_served().into_response())
             }
         }
     }
 
     /// Answers a request at a path without an endpoint.
-    async fn answer_elsewhere(
-        &self,
-        arrived: &Arrived<'_>,
-        origin: &Origin<'_>,
+    async fn answer_elsewhere<'a>(
+        &'a self,
+        arrived: &mut Arrived<'a>,
         body: &mut Incoming,
     ) -> Reply {
         if self.other_replicas(arrived).is_some()
             && let Some(refusal) = self
                 .sse_transport
-                .kept_elsewhere(arrived.head, &origin.holder)
+                .kept_elsewhere(arrived.head, &arrived.origin.holder)
         {
-            let text = arrived.read(body, &self.settings, &origin.peer()).await?;
-            return self.forward_refused(arrived, origin, text, refusal).await;
+            let text = arrived.read(body).await?;
+            return self.forward_refused(arrived, text, refusal).await;
         }
-        if let Some(reply) = self.sse_transport.route(arrived, origin, body).await {
+        if let Some(reply) = self.sse_transport.route(arrived, body).await {
             return reply;
         }
         Err(self.nothing_served())
@@ -369,26 +379,27 @@ impl Endpoint {
     fn response_of(
         &self,
         reply: Reply,
-        origin: &Origin<'_>,
+        arrived: &Arrived<'_>,
         destination: &Destination<'_>,
     ) -> Response<ReplyBody> {
         let mut response =
             reply.unwrap_or_else(|refusal| self.refusal_response(*refusal, destination));
         if response
             .body_mut()
-            .count_memory(&self.settings.answer_memory, origin)
+            .count_memory(&self.settings.answer_memory, &arrived.origin)
             .is_err()
         {
-            response = answer_without_memory(response.body(), &origin.peer()).into_response();
+            response =
+                answer_without_memory(response.body(), &arrived.origin.peer()).into_response();
         }
         response.body_mut().count(self.settings.telemetry.metrics());
         response
     }
 
     /// Answers a request that is not a POST.
-    async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
+    async fn other_method<'a>(&'a self, arrived: &mut Arrived<'a>) -> Reply {
         check_revision(&arrived.fields)?;
-        let session = self.named_session(arrived, &origin.holder).await;
+        let session = self.named_session(arrived).await;
         if let Some(reply) = misdirected(arrived, &session) {
             return reply;
         }
@@ -396,77 +407,66 @@ impl Endpoint {
             && let Some(Err(keeper @ Keeper::Another(_))) = session
         {
             return self
-                .forward_refused(arrived, origin, Bytes::new(), unknown_session(keeper))
+                .forward_refused(arrived, Bytes::new(), unknown_session(keeper))
                 .await;
         }
         match arrived.head.method {
-            http::Method::GET => self.get(arrived, origin, session).await,
-            http::Method::DELETE => self.delete(arrived, &origin.holder),
+            http::Method::GET => self.get(arrived, session).await,
+            http::Method::DELETE => self.delete(arrived),
             _ => Err(Refusal::method(METHODS)),
         }
     }
 
-    async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, source: Source<'_>) -> Reply {
-        let accepts = arrived.fields.check_post()?;
+    async fn post<'a>(&'a self, arrived: &mut Arrived<'a>, source: Source<'a>) -> Reply {
+        arrived.accepts = arrived.fields.check_post()?;
         let replicas = self.other_replicas(arrived);
-        let passing = match (&source, replicas) {
+        arrived.passing = match (&source, replicas) {
             (Source::Text(_, passing), _) => *passing,
             (Source::Body(_), Some(replicas)) => Passing::On(replicas),
             (Source::Body(_), None) if arrived.forwarded.is_some() => Passing::Here,
             (Source::Body(_), None) => Passing::Nowhere,
         };
         let text = match source {
-            Source::Body(body) => arrived.read(body, &self.settings, &origin.peer()).await?,
+            Source::Body(body) => arrived.read(body).await?,
             Source::Text(text, _) => text,
         };
         let kept = replicas.map(|_| text.clone());
         // The session is looked up after the body has been read, which takes as long as the client
         // likes. It is looked up before the message is handled, so a message for another replica's
         // session has no effect here.
-        let session = self.named_session(arrived, &origin.holder).await;
+        arrived.session = self.named_session(arrived).await;
         if arrived.recorded.exchange > 0 {
-            arrived.record(&self.settings, origin, &text);
+            arrived.record(&text);
         }
-        if let Some(reply) = misdirected(arrived, &session) {
+        if let Some(reply) = misdirected(arrived, &arrived.session) {
             return reply;
         }
-        let exchange = Exchange {
-            endpoint: self,
-            fields: &arrived.fields,
-            session,
-            passing,
-            accepts,
-            shutdown: arrived.active.shutdown(),
-        };
-        let received = self.ingress.receive(&exchange, origin, text).await;
+        let received = self.ingress.receive(&*arrived, &arrived.origin, text).await;
         match received {
             Err(refusal) | Ok(Received::Ignored(refusal)) if refusal.kept_by.is_some() => {
-                Box::pin(self.forward_refused(arrived, origin, kept.unwrap_or_default(), refusal))
-                    .await
+                Box::pin(self.forward_refused(arrived, kept.unwrap_or_default(), refusal)).await
             }
             Err(refusal) | Ok(Received::Ignored(refusal)) => Err(refusal.into()),
-            Ok(Received::Request(call, kind)) => {
-                self.answer_request(call, kind, origin, accepts).await
-            }
+            Ok(Received::Request(call, kind)) => self.answer_request(call, kind, arrived).await,
             Ok(Received::Accepted) => Ok(reply::empty(StatusCode::ACCEPTED)),
             Ok(Received::Batch(session, requests)) => {
-                Box::pin(self.answer_batch(session, requests, accepts)).await
+                Box::pin(self.answer_batch(session, requests, arrived.accepts)).await
             }
         }
     }
 
-    fn delete(&self, arrived: &Arrived<'_>, holder: &Holder) -> Reply {
+    fn delete(&self, arrived: &Arrived<'_>) -> Reply {
         let id = session_id(&arrived.fields).ok_or_else(no_session_named)?;
-        let ended = self.sessions.end(id, holder);
+        let ended = self.sessions.end(id, &arrived.origin.holder);
         ended
             .map(|()| reply::empty(StatusCode::NO_CONTENT))
             .map_err(|keeper| unknown_session(keeper).into())
     }
 
-    /// The session of `holder` that the request names.
-    async fn named_session(&self, arrived: &Arrived<'_>, holder: &Holder) -> NamedSession {
+    /// The sender's session that the request names.
+    async fn named_session(&self, arrived: &Arrived<'_>) -> NamedSession {
         let id = session_id(&arrived.fields)?;
-        let entered = self.sessions.enter(id, holder);
+        let entered = self.sessions.enter(id, &arrived.origin.holder);
         if let Ok(entered) = &entered {
             let connection = arrived.connection.number;
             arrived.recorded.note_session(connection, &entered.session);
@@ -552,7 +552,7 @@ const MODERN_METHODS: &str = "POST, OPTIONS";
 
 impl Endpoint {
     /// Opens or resumes a stream.
-    async fn get(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, named: NamedSession) -> Reply {
+    async fn get(&self, arrived: &Arrived<'_>, named: NamedSession) -> Reply {
         let (fields, shutdown) = (&arrived.fields, arrived.active.shutdown());
         fields.check_get()?;
         let session = require_session(named)?;
@@ -567,7 +567,7 @@ impl Endpoint {
         // The rest of a call's stream does not count as listen-only.
         let permit = match last {
             Some(id) if !id.is_get => None,
-            _ => Some(stream_permit(&self.limits.streams, &origin.peer())?),
+            _ => Some(stream_permit(&self.limits.streams, &arrived.origin.peer())?),
         };
         let reader = match last {
             Some(id) => self.resume(session, id, shutdown)?,
@@ -576,7 +576,7 @@ impl Endpoint {
         let stream = EventStream::read(reader, (&*self.settings).into());
         let mut response = reply::events(stream.opening(true).into_iter().collect(), Some(stream));
         if let Some(permit) = permit {
-            response.body_mut().listen(permit, &origin.identity);
+            response.body_mut().listen(permit, &arrived.origin.identity);
         }
         Ok(response)
     }

@@ -24,13 +24,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::arrived::{Arrived, stream_permit};
-use super::cors;
-use super::events::stream::EventStream;
-use super::limits::LiveLimits;
-use super::reply::{self, Refusal, Reply, ReplyBody};
 use crate::call::{Answer, ResponseItem, ResponseStream};
 use crate::channel::{ChannelConnection, ChannelOptions, Outbound, QUEUE};
-use crate::ingress::{self, Origin};
+use crate::http::cors;
+use crate::http::events::stream::EventStream;
+use crate::http::limits::LiveLimits;
+use crate::http::reply::{self, Refusal, Reply, ReplyBody};
+use crate::ingress;
 use crate::settings::FrontendSettings;
 use sessions::{SessionEntry, SseSessions};
 
@@ -75,21 +75,16 @@ impl SseTransport {
     }
 
     /// Answers a request if its path belongs to this transport.
-    pub(super) async fn route(
-        &self,
-        arrived: &Arrived<'_>,
-        origin: &Origin<'_>,
-        body: &mut Incoming,
-    ) -> Option<Reply> {
+    pub(super) async fn route(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Option<Reply> {
         let head = arrived.head;
         let path = head.uri.path().trim_end_matches('/');
         let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
         let below = path.strip_prefix(base)?;
         Some(match (below, &head.method) {
-            ("", &http::Method::GET) => self.open(base, arrived, origin),
+            ("", &http::Method::GET) => self.open(base, arrived),
             ("", _) => Err(Refusal::method(STREAM_METHODS)),
             (below, method) if below.strip_prefix('/') == Some(MESSAGE) => match *method {
-                http::Method::POST => self.take(arrived, origin, body).await,
+                http::Method::POST => self.take(arrived, body).await,
                 _ => Err(Refusal::method(MESSAGE_METHODS)),
             },
             _ => return None,
@@ -136,7 +131,8 @@ impl SseTransport {
     }
 
     /// Opens a session, which lives as long as its stream.
-    fn open(&self, base: &str, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
+    fn open(&self, base: &str, arrived: &Arrived<'_>) -> Reply {
+        let origin = &arrived.origin;
         arrived.fields.check_sse_get()?;
         let shutdown = arrived.active.shutdown();
         if shutdown.is_cancelled() {
@@ -186,7 +182,7 @@ impl SseTransport {
     }
 
     /// Handles one message. Results go to the session's stream.
-    async fn take(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
+    async fn take(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Reply {
         arrived.fields.check_content_type()?;
         let id = session_id(arrived.head.uri.query().unwrap_or_default()).ok_or_else(|| {
             let message =
@@ -195,14 +191,14 @@ impl SseTransport {
         })?;
         let connection = self
             .sessions
-            .enter(id, &origin.holder)
+            .enter(id, &arrived.origin.holder)
             .map_err(unknown_session)?;
-        let text = arrived.read(body, &self.settings, &origin.peer()).await?;
+        let text = arrived.read(body).await?;
         arrived.recorded.note_channel(connection.number);
         if arrived.recorded.exchange > 0 {
-            arrived.record(&self.settings, origin, &text);
+            arrived.record(&text);
         }
-        connection.take(origin, text).await?;
+        connection.take(&arrived.origin, text).await?;
         Ok(reply::empty(StatusCode::ACCEPTED))
     }
 }

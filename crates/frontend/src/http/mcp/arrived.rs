@@ -1,12 +1,13 @@
-//! An arrived request without its body, and the checks of its `Content-Type` and `Accept`.
+//! An arrived request of an identified client, and the checks of its `Content-Type` and `Accept`.
 //!
 //! The header fields that the endpoint reads are found in one pass. Each lookup by name would hash
 //! the name, and a request needs a dozen.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Endpoint, Peer};
+use fanlight_canonical::{Endpoint as McpEndpoint, Peer};
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::accept::{Accepts, JSON, essence};
 use fanlight_protocol::{header, sse};
@@ -17,37 +18,58 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use hyper::body::Incoming;
 
-use super::activity::ActiveRequest;
-use super::body::{self, BodyLimits};
-use super::events::listeners::{ListenOnlyStreams, StreamPermit};
-use super::recorded::RecordedRequest;
-use super::reply::Refusal;
-use crate::facts::TransportFacts;
-use crate::forwarding::Opened;
+use super::{Endpoint, NamedSession};
+use crate::forwarding::{Opened, Replicas};
+use crate::http::activity::ActiveRequest;
+use crate::http::body::{self, BodyLimits};
+use crate::http::events::listeners::{ListenOnlyStreams, StreamPermit};
+use crate::http::recorded::RecordedRequest;
+use crate::http::reply::Refusal;
+use crate::ingress::Origin;
 use crate::settings::FrontendSettings;
-use crate::trace;
+use crate::trace::{self, TransportFacts};
 
-/// An arrived request without its body.
+/// A request of an identified client, without its body.
 pub(super) struct Arrived<'a> {
+    pub(super) endpoint: &'a Endpoint,
     pub(super) head: &'a Parts,
     pub(super) fields: Fields<'a>,
     pub(super) connection: &'a ConnectionFacts,
-    /// The client's address, which a trusted proxy may have named. Used only for shares of limits,
-    /// traces and logs.
-    pub(super) client: Option<SocketAddr>,
-    pub(super) received: Moment,
     /// The request's guard on its connection.
     pub(super) active: &'a ActiveRequest,
     /// The places of its messages in a recording.
     pub(super) recorded: RecordedRequest,
     /// The forwarded request that this one was made from, if another replica forwarded it.
     pub(super) forwarded: Option<&'a Opened>,
+    /// The sender.
+    pub(super) origin: Origin<'a>,
+    /// The media types that a POST accepts as its answer.
+    pub(super) accepts: Accepts,
+    /// The session that a POST names, once its body has been read.
+    pub(super) session: NamedSession,
+    /// How a POST may be forwarded, once its body has been read.
+    pub(super) passing: Passing<'a>,
+}
+
+/// How a request may be forwarded between replicas before it begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Passing<'a> {
+    /// The request may be forwarded to these replicas.
+    On(&'a Arc<dyn Replicas>),
+    /// Another replica forwarded the request to this one.
+    Here,
+    /// The request's session exists, here or elsewhere. If the request is about a task, these
+    /// replicas may have the task; `None` if the replica that was asked no longer has it.
+    Task(Option<&'a Arc<dyn Replicas>>),
+    /// There are no other replicas, or the one that was asked no longer has the subject of the
+    /// request.
+    Nowhere,
 }
 
 impl RecordedRequest {
     /// A request to this endpoint.
     #[inline]
-    pub(super) fn new(settings: &FrontendSettings, endpoint: &Endpoint) -> Self {
+    pub(super) fn new(settings: &FrontendSettings, endpoint: &McpEndpoint) -> Self {
         let tap = settings.telemetry.tap().filter(|tap| tap.is_on());
         Self {
             exchange: tap.map_or(0, |tap| tap.exchange_at(endpoint.full_path())),
@@ -56,41 +78,12 @@ impl RecordedRequest {
     }
 }
 
-impl<'a> Arrived<'a> {
-    /// Facts about the messages in the body.
-    pub(super) fn facts(&self) -> TransportFacts<'a> {
-        let version = if self.head.version == http::Version::HTTP_2 {
-            "2"
-        } else {
-            "1.1"
-        };
-        let own = self.connection.socket.map(|socket| socket.user);
-        let is_forwarded = self.forwarded.is_some();
-        TransportFacts {
-            received: self.received,
-            exchange: self.recorded.exchange,
-            network: Network::Http {
-                version,
-                client: self.client,
-            },
-            user: self
-                .forwarded
-                .map_or(own, |opened| opened.request.client.user),
-            is_forwarded,
-            is_proxied: is_forwarded || self.fields.is_proxied,
-            trace_context: trace_context(&self.fields),
-        }
-    }
-
-    /// Reads the body with a message of `peer`. For a forwarded request this is the body that the
-    /// other replica sealed.
-    pub(super) async fn read(
-        &self,
-        body: &mut Incoming,
-        settings: &FrontendSettings,
-        peer: &Peer,
-    ) -> Result<Bytes, Box<Refusal>> {
-        let text = body::read(body, BodyLimits::new(settings, peer, self.active)).await?;
+impl Arrived<'_> {
+    /// Reads the body with a message. For a forwarded request this is the body that the other
+    /// replica sealed.
+    pub(super) async fn read(&self, body: &mut Incoming) -> Result<Bytes, Box<Refusal>> {
+        let (settings, peer) = (&self.endpoint.settings, self.origin.peer());
+        let text = body::read(body, BodyLimits::new(settings, &peer, self.active)).await?;
         if let Some(opened) = self.forwarded {
             let refused = |error: crate::forwarding::Refused| {
                 Refusal::invalid(StatusCode::MISDIRECTED_REQUEST, error.to_string())
@@ -102,14 +95,41 @@ impl<'a> Arrived<'a> {
     }
 }
 
-/// The request's trace context. A repeated `traceparent` is ignored. So are lists in several
-/// fields, which are rare and unimportant.
-fn trace_context<'a>(fields: &Fields<'a>) -> Headers<'a> {
-    let one = |field: Field<'a>| field.single_value().ok().flatten().map(|(_, text)| text);
-    Headers {
-        traceparent: one(fields.traceparent),
-        tracestate: one(fields.tracestate),
-        baggage: one(fields.baggage),
+impl<'a> Fields<'a> {
+    /// Facts about the messages of a request with these fields, whose client has sent it itself.
+    /// `client` is its address, which a trusted proxy may have named, and `user` its process's user
+    /// id on a Unix socket.
+    pub(super) fn facts(
+        &self,
+        head: &Parts,
+        received: Moment,
+        exchange: u64,
+        client: Option<SocketAddr>,
+        user: Option<u32>,
+    ) -> TransportFacts<'a> {
+        // A repeated `traceparent` is ignored. So are lists in several fields, which are rare and
+        // unimportant.
+        let one = |field: Field<'a>| field.single_value().ok().flatten().map(|(_, text)| text);
+        TransportFacts {
+            received,
+            exchange,
+            network: Network::Http {
+                version: if head.version == http::Version::HTTP_2 {
+                    "2"
+                } else {
+                    "1.1"
+                },
+                client,
+            },
+            user,
+            is_forwarded: false,
+            is_proxied: self.is_proxied,
+            trace_context: Headers {
+                traceparent: one(self.traceparent),
+                tracestate: one(self.tracestate),
+                baggage: one(self.baggage),
+            },
+        }
     }
 }
 
