@@ -1,6 +1,6 @@
 //! URIs whose server is costly to find, and URIs that a server may read differently.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fanlight_testkit::slicer::member;
 use fanlight_testkit::usage;
@@ -50,7 +50,7 @@ async fn long_uri_is_not_compared_with_templates() {
         .await
         .text()
         .await;
-    let (began, processor) = (Instant::now(), usage::processor_time(gateway.pid()));
+    let processor = usage::processor_time(gateway.pid());
     let long = "a".repeat(10_000_000);
     for (method, params) in [
         ("resources/read", format!(r#""uri":"{long}""#)),
@@ -92,11 +92,6 @@ async fn long_uri_is_not_compared_with_templates() {
     }
     let processor = usage::processor_time(gateway.pid()) - processor;
     assert!(processor < Duration::from_secs(4), "{processor:?}");
-    assert!(
-        began.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        began.elapsed()
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,11 +1,9 @@
 //! Finds the URIs of resources in messages from servers.
 
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use fanlight_protocol::json::{Json, Kind};
-use fanlight_protocol::{Method, Response};
-use memchr::memmem;
+use fanlight_protocol::{Method, Response, word};
 
 /// A step from a value to its parts.
 #[derive(Clone, Copy)]
@@ -64,7 +62,7 @@ pub(crate) fn find_in_response(method: &Method, response: &Response) -> Vec<Rang
         _ => return Vec::new(),
     };
     match response.result() {
-        Some(result) if may_have_uri(result.bytes()) => find(&result, places),
+        Some(result) if may_have_uri(&result) => find(&result, places),
         _ => Vec::new(),
     }
 }
@@ -81,23 +79,14 @@ pub(crate) fn find_in_skill(entry: &Json) -> Vec<Range<usize>> {
 
 /// Whether the text may contain a member named `uri` or `…Uri`. Short texts are searched, because
 /// most have none. In long texts it is faster to find members, which skips their values.
-fn may_have_uri(text: &[u8]) -> bool {
+fn may_have_uri(result: &Json) -> bool {
     const SHORT: usize = 4 << 10;
-    static KEY: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("ri\""));
-    text.len() > SHORT || KEY.find(text).is_some() || has_unicode_escape(text)
+    result.bytes().len() > SHORT || result.may_contain(word!("ri\""))
 }
 
-/// Whether the text has an escape that could hide a name from a search.
-pub(crate) fn has_unicode_escape(text: &[u8]) -> bool {
-    static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\\u"));
-    ESCAPE.find(text).is_some()
-}
-
-/// Whether the text of a list of tools may name an app.
-pub(crate) fn may_name_app(list: &[u8]) -> bool {
-    static KEY: LazyLock<memmem::Finder<'static>> =
-        LazyLock::new(|| memmem::Finder::new("esourceUri\""));
-    KEY.find(list).is_some() || has_unicode_escape(list)
+/// Whether a list of tools may name an app.
+pub(crate) fn may_name_app(list: &Json) -> bool {
+    list.may_contain(word!("esourceUri\""))
 }
 
 fn find(value: &Json, places: Places) -> Vec<Range<usize>> {

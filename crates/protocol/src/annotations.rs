@@ -2,6 +2,7 @@
 //! server.
 
 use crate::json::Json;
+use crate::word;
 
 /// Whether the annotations say that a call changes nothing.
 pub fn is_read_only(annotations: &Json) -> bool {
@@ -16,7 +17,7 @@ pub fn is_repeatable(annotations: &Json) -> bool {
 /// Whether the definition of a tool says that a repeated call changes nothing more.
 pub fn declares_repeatable(tool: &Json) -> bool {
     // Finding the annotations behind a large schema takes time, and many tools have no hints.
-    tool.may_contain("Hint") && tool.get("annotations").as_ref().is_some_and(is_repeatable)
+    tool.may_contain(word!("Hint")) && tool.get("annotations").as_ref().is_some_and(is_repeatable)
 }
 
 fn says(annotations: &Json, hint: &str) -> bool {

@@ -4,7 +4,7 @@
 //! Source: 2026-07-28 basic/patterns/mrtr.
 
 use crate::json::{ObjectBuilder, rewrite_object};
-use crate::{Json, Method, Response};
+use crate::{Json, Method, Response, word};
 
 /// The member of params that contains the answers.
 pub const INPUT_RESPONSES: &str = "inputResponses";
@@ -40,7 +40,7 @@ impl InputRequired {
         let result = response.result()?;
         // Most servers begin with the type, and the content behind it may be long.
         if result.bytes().starts_with(br#"{"resultType":"complete""#)
-            || !result.may_contain("input_required")
+            || !result.may_contain(word!("input_required"))
         {
             return None;
         }

@@ -36,6 +36,16 @@ pub mod task_support;
 pub mod uri;
 pub mod visible;
 
+/// A word for [`Json::may_contain`], prepared once in the life of the program.
+#[macro_export]
+macro_rules! word {
+    ($word:expr) => {{
+        static WORD: $crate::json::Word<$crate::json::Finder<'static>> =
+            $crate::json::Word::new(|| $crate::json::Finder::new($word));
+        &WORD
+    }};
+}
+
 /// Defines an enum whose variants have names: `ALL` has the variants in order, and `as_str` returns
 /// the name of one.
 #[macro_export]

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::json::{Edits, Json, Kind, Unreadable, retain_elements};
+use crate::word;
 
 /// Parameters of one tool that are mirrored into headers. A tool with more is left out of the lists of modern HTTP servers.
 pub const MAX_MIRRORED: usize = 64;
@@ -70,7 +71,7 @@ pub enum AnnotationError {
 /// If an annotation breaks the rules, or programs could read a definition with annotations
 /// differently.
 pub fn annotations_of_tool(tool: &Json, limit: usize) -> Result<Vec<ParamHeader>, AnnotationError> {
-    if !tool.may_contain(ANNOTATION) {
+    if !tool.may_contain(word!(ANNOTATION)) {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
@@ -89,7 +90,7 @@ pub fn annotations_of_tool(tool: &Json, limit: usize) -> Result<Vec<ParamHeader>
 
 /// The mirrored parameters of a tool with this input schema, of which there may be at most `limit`.
 pub fn annotations(input_schema: &Json, limit: usize) -> Result<Vec<ParamHeader>, AnnotationError> {
-    if !input_schema.may_contain(ANNOTATION) {
+    if !input_schema.may_contain(word!(ANNOTATION)) {
         return Ok(Vec::new());
     }
     let mut found = Found {
@@ -152,7 +153,7 @@ pub fn without_invalid_tools(
 ) -> Option<Json> {
     let at = result.place("tools")?;
     let tools = result.slice(at.clone());
-    let may_have = tools.may_contain(ANNOTATION);
+    let may_have = tools.may_contain(word!(ANNOTATION));
     let mut valid = Vec::new();
     for element in tools.elements() {
         let tool = tools.slice(element);

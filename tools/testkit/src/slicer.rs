@@ -9,11 +9,17 @@ pub fn member<'a>(text: &'a str, path: &str) -> Option<&'a str> {
     member_at(text, &steps)
 }
 
-/// The raw text of the value at the end of `steps`.
+/// The raw text of the value at the end of `steps`. Of an event stream, to which a slow answer turns,
+/// it reads the last message.
 pub fn member_at<'a>(text: &'a str, steps: &[&str]) -> Option<&'a str> {
+    let text = text.trim_matches(WHITE);
+    let message = match text.as_bytes().first()? {
+        b'{' | b'[' => text,
+        _ => text.lines().rev().find_map(|line| line.strip_prefix("data:"))?,
+    };
     steps
         .iter()
-        .try_fold(text.trim_matches(WHITE), |value, step| {
+        .try_fold(message.trim_matches(WHITE), |value, step| {
             match value.as_bytes().first()? {
                 b'{' => members(value)?
                     .into_iter()
@@ -147,6 +153,13 @@ mod tests {
         assert_eq!(member(text, r"e\u0041"), Some("{}"));
         assert_eq!(member(text, "missing"), None);
         assert_eq!(member(text, "a.b"), None);
+    }
+
+    #[test]
+    fn last_message_of_an_event_stream_is_read() {
+        let stream = ":\n\nevent: message\ndata: {\"a\":1}\n\nevent: message\ndata: {\"a\":2}\n\n";
+        assert_eq!(member(stream, "a"), Some("2"));
+        assert_eq!(member("text", "a"), None);
     }
 
     #[test]

@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder, replace_elements, retain_elements};
 use fanlight_protocol::revision::ResultMember;
-use fanlight_protocol::{Json, Method, Response, Revision, meta, param_header};
-use memchr::memmem;
+use fanlight_protocol::{Json, Method, Response, Revision, meta, param_header, word};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -186,9 +185,7 @@ fn mirrorable(response: &Response, result: &Json, limit: usize) -> Option<Respon
 struct Mirrorable(Option<Response>);
 
 fn without_invalid_tools(result: &Json, limit: usize) -> Option<Json> {
-    // Fast path. An escape could hide an annotation, so both are parsed.
-    let has = |what: &str| memmem::find(result.bytes(), what.as_bytes()).is_some();
-    if !has("x-mcp-header") && !has("\\u") {
+    if !result.may_contain(word!("x-mcp-header")) {
         return None;
     }
     param_header::without_invalid_tools(result, limit, |_, name, found| {
@@ -227,7 +224,7 @@ const STRUCTURED_CONTENT: &str = "structuredContent";
 /// The list of tools without output schemas that do not describe objects; `None` if nothing
 /// changes.
 fn tools_for_legacy(list: &Json) -> Option<Json> {
-    if !may_have(list, OUTPUT_SCHEMA) {
+    if !list.may_contain(word!(OUTPUT_SCHEMA)) {
         return None;
     }
     replace_elements(list, "tools", |tool| {
@@ -240,7 +237,7 @@ fn tools_for_legacy(list: &Json) -> Option<Json> {
 /// nothing changes. A modern server is recognized by `resultType`, which 2026-07-28 requires in
 /// every result.
 fn result_for_legacy(result: &Json) -> Option<Json> {
-    let is_foreign = may_have(result, STRUCTURED_CONTENT)
+    let is_foreign = result.may_contain(word!(STRUCTURED_CONTENT))
         // Leave a legacy server's violation of its own revision alone.
         && result.get(RESULT_TYPE).is_some()
         && result.get(STRUCTURED_CONTENT).is_some_and(|content| !content.is_object());
@@ -251,12 +248,6 @@ fn is_of_objects(schema: &Json) -> bool {
     schema
         .get("type")
         .is_some_and(|kind| kind.as_str().as_deref() == Some("object"))
-}
-
-/// Whether a text may have a member with this name. An escape could hide the name.
-fn may_have(text: &Json, name: &str) -> bool {
-    memmem::find(text.bytes(), name.as_bytes()).is_some()
-        || memmem::find(text.bytes(), b"\\u").is_some()
 }
 
 #[cfg(test)]

@@ -84,10 +84,7 @@ pub(super) async fn read_server(
         is_stale: false,
     };
     let names_uris = match kind {
-        ListKind::Tools => contribution
-            .results
-            .iter()
-            .any(|page| places::may_name_app(page.bytes())),
+        ListKind::Tools => contribution.results.iter().any(places::may_name_app),
         ListKind::Skills => !contribution.results.is_empty(),
         _ => false,
     };

@@ -17,7 +17,7 @@ mod list;
 mod owners;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
@@ -26,17 +26,15 @@ use fanlight_canonical::{
 use fanlight_fair::limit;
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Response, RpcError, code, task_support};
+use fanlight_protocol::{Json, Method, Response, RpcError, code, task_support, word};
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use memchr::memmem;
 use tokio::time::timeout;
 
 use crate::catalogue::ListWatcher;
 use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, Member, View};
-use crate::uri_places::has_unicode_escape;
 pub(crate) use owners::reduce;
 pub use owners::{CommonTask, CommonTaskOwners};
 use owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey};
@@ -497,13 +495,10 @@ pub(crate) fn created_task(response: &Response) -> Option<Json> {
 
 /// The task that the result of such an answer creates.
 fn find_created(result: &Json) -> Option<Json> {
-    // Almost no result creates one. A short result is searched for the word, which an escape could
-    // hide. In a long one it is faster to find the members, which skips their values.
+    // Almost no result creates one. A short result is searched for the word. In a long
+    // one it is faster to find the members, which skips their values.
     const SHORT: usize = 1 << 10;
-    static TASK_ID: LazyLock<memmem::Finder<'static>> =
-        LazyLock::new(|| memmem::Finder::new("taskId"));
-    let text = result.bytes();
-    if text.len() <= SHORT && TASK_ID.find(text).is_none() && !has_unicode_escape(text) {
+    if result.bytes().len() <= SHORT && !result.may_contain(word!("taskId")) {
         return None;
     }
     let [kind, id, task] = result.find(["resultType", "taskId", "task"]).ok()?;

@@ -20,8 +20,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
+#[doc(hidden)]
+pub use std::sync::LazyLock as Word;
 
 use bytes::Bytes;
+pub use memchr::memmem::Finder;
 
 pub use build::{ArrayBuilder, ObjectBuilder, pointer_name, pointer_step, quote};
 pub use edit::{Chunks, Edits, MemberChange, replace_elements, retain_elements, rewrite_object};
@@ -166,11 +169,11 @@ impl Json {
         simdutf8::basic::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// Whether a string in the text may contain `word`. Almost none contains a rare word, and reading
-    /// all members of a large value takes time. An escape could hide the word.
-    pub(crate) fn may_contain(&self, word: &str) -> bool {
-        let has = |word: &str| memchr::memmem::find(&self.0, word.as_bytes()).is_some();
-        has(word) || has("\\u")
+    /// Whether a string in the text may contain this [`word`](crate::word). Almost none contains a
+    /// rare word, and reading all members of a large value takes time. An escape could hide the word.
+    pub fn may_contain(&self, word: &Finder<'static>) -> bool {
+        let has = |word: &Finder<'_>| word.find(&self.0).is_some();
+        has(word) || has(crate::word!("\\u"))
     }
 
     /// The type of the value, which its first byte tells.

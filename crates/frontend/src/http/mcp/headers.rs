@@ -13,9 +13,8 @@ use std::sync::{Arc, Weak};
 
 use fanlight_protocol::json::Value;
 use fanlight_protocol::param_header::{AnnotationError, ParamHeader, annotations_of_tool};
-use fanlight_protocol::{Json, Method, Revision, RpcError, code, header};
+use fanlight_protocol::{Json, Method, Revision, RpcError, code, header, word};
 use http::HeaderName;
-use memchr::memmem::Finder;
 use parking_lot::Mutex;
 
 use super::arrived::{Field, Fields};
@@ -194,8 +193,6 @@ const CAPACITY: usize = 1024;
 pub(super) struct MirroredParams {
     /// The maximum number of mirrored parameters per tool.
     limit: usize,
-    /// Searches for the name of an annotation, and for an escape, which could hide one.
-    signs: [Finder<'static>; 2],
     known: Mutex<HashMap<Box<str>, Known>>,
 }
 
@@ -211,7 +208,6 @@ impl MirroredParams {
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit,
-            signs: ["x-mcp-header", "\\u"].map(Finder::new),
             known: Mutex::default(),
         }
     }
@@ -230,11 +226,7 @@ impl MirroredParams {
         tool: &Arc<Json>,
     ) -> Result<Option<Arc<[ParamHeader]>>, RpcError> {
         // Fast path: almost no tool has annotations.
-        if self
-            .signs
-            .iter()
-            .all(|sign| sign.find(tool.bytes()).is_none())
-        {
+        if !tool.may_contain(word!("x-mcp-header")) {
             return Ok(None);
         }
         let params = self
