@@ -31,6 +31,7 @@ mod access;
 mod api;
 mod history;
 #[cfg(test)]
+#[path = "../tests/openapi/mod.rs"]
 mod openapi;
 mod operations;
 mod operator;

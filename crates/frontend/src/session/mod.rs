@@ -4,6 +4,7 @@ pub(crate) mod archive;
 mod running_requests;
 mod server_requests;
 #[cfg(test)]
+#[path = "../../tests/session/testing.rs"]
 pub(crate) mod testing;
 
 use std::sync::atomic::{AtomicBool, Ordering};
