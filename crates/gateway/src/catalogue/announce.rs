@@ -178,9 +178,20 @@ impl Announcer {
         distinct.into_iter().cloned().collect()
     }
 
-    /// Makes a notification due for the clients that the change concerns, at the earliest `pause`
-    /// after the last one.
+    /// Makes a notification due for the clients that the change concerns and to whom the gateway
+    /// announces it, at the earliest `pause` after the last one.
     pub(super) fn announce(
+        &self,
+        change: Change,
+        pause: Duration,
+        concerns: impl Fn(&Listen, &Hearing) -> bool,
+    ) {
+        self.make_due(change, pause, |listen, hearing| {
+            hearing.announced.has(change) && concerns(listen, hearing)
+        });
+    }
+
+    fn make_due(
         &self,
         change: Change,
         pause: Duration,
@@ -269,13 +280,12 @@ impl Announcer {
             let notification = Notification::new(change.method(), None);
             for listener in state.listeners.values() {
                 let mut hearing = listener.hearing.lock();
-                if !hearing.take_due(change) || !hearing.announced.has(change) {
-                    continue;
+                if hearing.take_due(change) {
+                    if let Some(told) = hearing.told.get_mut(change.index()) {
+                        *told = Some(now);
+                    }
+                    listener.tell(&notification);
                 }
-                if let Some(told) = hearing.told.get_mut(change.index()) {
-                    *told = Some(now);
-                }
-                listener.tell(&notification);
             }
         }
     }
@@ -290,25 +300,13 @@ impl Announcer {
 
     /// Notifies each interested listener at whose endpoint the new topology changed the lists.
     pub(crate) fn announce_replacement(&self, changes: &[(Change, Differing)]) {
-        let now = Instant::now();
-        let mut state = self.lock();
         for (change, differing) in changes {
-            if differing.is_empty() {
-                continue;
-            }
-            if let Some(timing) = state.timing.get_mut(change.index()) {
-                timing.sent = Some(now);
-            }
-            let notification = Notification::new(change.method(), None);
-            for listener in state.listeners.values() {
-                if differing.includes(listener.endpoint()) {
-                    listener.hearing.lock().take_due(*change);
-                    if listener.listen.interest.lists.has(*change) {
-                        listener.tell(&notification);
-                    }
-                }
-            }
+            self.make_due(*change, Duration::ZERO, |listen, _| {
+                listen.interest.lists.has(*change)
+                    && differing.includes(listen.context.caller.endpoint())
+            });
         }
+        self.send_due();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -332,37 +330,38 @@ impl Drop for Registration {
 /// stream makes Fanlight read the lists again.
 const LINGER: Duration = Duration::from_secs(60);
 
+/// Tracks the reasons to listen to servers for changes of lists.
+#[derive(Default)]
+pub(super) struct Demand(watch::Sender<Reasons>);
+
 /// The reasons to listen to servers for changes of lists.
 #[derive(Default)]
-pub(super) struct Demand {
+struct Reasons {
     /// Whether any client listens for changes.
-    clients: watch::Sender<bool>,
-    /// For each server, the lists that have no lifetime.
-    untimed: Mutex<HashMap<BackendId, Untimed>>,
+    clients: bool,
+    /// The lists that have no lifetime.
+    untimed: HashSet<(BackendId, ListKind)>,
 }
-
-type Untimed = watch::Sender<HashSet<ListKind>>;
 
 impl Demand {
     fn set_clients(&self, listen: bool) {
-        self.clients
-            .send_if_modified(|listened| std::mem::replace(listened, listen) != listen);
+        self.0
+            .send_if_modified(|all| std::mem::replace(&mut all.clients, listen) != listen);
     }
 
     /// Records that a list of a server was read, and whether it has a lifetime.
     pub(crate) fn read(&self, backend: BackendId, kind: ListKind, is_timed: bool) {
-        self.untimed(backend).send_if_modified(|untimed| {
-            if is_timed {
-                untimed.remove(&kind)
-            } else {
-                untimed.insert(kind)
-            }
+        let list = (backend, kind);
+        self.0.send_if_modified(|all| match is_timed {
+            true => all.untimed.remove(&list),
+            false => all.untimed.insert(list),
         });
     }
 
     /// Forgets the servers for which `is_there` is false.
     pub(crate) fn retain(&self, is_there: impl Fn(BackendId) -> bool) {
-        self.untimed.lock().retain(|backend, _| is_there(*backend));
+        self.0
+            .send_modify(|all| all.untimed.retain(|(backend, _)| is_there(*backend)));
     }
 
     /// Waits until Fanlight has to listen to the server.
@@ -381,23 +380,15 @@ impl Demand {
     }
 
     async fn becomes(&self, backend: BackendId, wanted: bool) {
-        let (mut clients, mut untimed) =
-            (self.clients.subscribe(), self.untimed(backend).subscribe());
-        loop {
-            if (*clients.borrow_and_update() || !untimed.borrow_and_update().is_empty()) == wanted {
-                return;
-            }
-            tokio::select! {
-                // The sender belongs to `self`, so it cannot close here.
-                _ = clients.changed() => {}
-                // The server has left the topology, so listening to it ends.
-                changed = untimed.changed() => if changed.is_err() { return },
-            }
-        }
-    }
-
-    fn untimed(&self, backend: BackendId) -> Untimed {
-        self.untimed.lock().entry(backend).or_default().clone()
+        let is_wanted = |all: &Reasons| {
+            all.clients || all.untimed.iter().any(|(untimed, _)| *untimed == backend)
+        };
+        let mut reasons = self.0.subscribe();
+        // The sender belongs to `self`, so it cannot close here.
+        let _ = reasons
+            .wait_for(|all| is_wanted(all) == wanted)
+            .await
+            .map(drop);
     }
 }
 
@@ -410,11 +401,6 @@ pub(crate) struct Differing {
 }
 
 impl Differing {
-    /// Whether the list differs at no endpoint.
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.everywhere && self.endpoints.is_empty()
-    }
-
     /// Whether the list differs at this endpoint.
     pub(crate) fn includes(&self, endpoint: &Endpoint) -> bool {
         self.everywhere || self.endpoints.contains(endpoint)

@@ -15,9 +15,9 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::{Json, Method, Notification};
-use futures_util::future::{join, join_all};
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -47,15 +47,6 @@ pub(crate) struct ListWatcher {
 
 /// A server's part of the lists that one announcement concerns.
 type Part = (Change, BackendId);
-
-/// The version of a server that Fanlight listens to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listened {
-    Itself,
-    /// The canary, which announces to the clients that use it. The common lists do not depend on
-    /// it.
-    Canary,
-}
 
 impl ListWatcher {
     pub(crate) fn new(topology: &Arc<CurrentTopology>, reads: &Arc<Reads>) -> Arc<Self> {
@@ -263,20 +254,17 @@ impl ListWatcher {
             .lock()
             .retain(|backend, _| topology.get(*backend).is_some());
         for backend in topology.backends() {
-            let client = &backend.client;
-            let listen = |client: &Arc<dyn BackendClient>, version| {
-                Arc::clone(self).keep_listening(backend.id, Arc::clone(client), version)
-            };
-            if let Entry::Vacant(entry) = listened.entry((backend.id, None)) {
-                let compare = Arc::clone(self).keep_comparing(backend.id, Arc::clone(client));
-                let listening = join(listen(client, Listened::Itself), compare).map(drop);
-                entry.insert(AbortOnDropHandle::new(self.background.spawn(listening)));
-            }
-            if let Some(canary) = &backend.canary
-                && let Entry::Vacant(entry) = listened.entry((backend.id, Some(canary.id)))
-            {
-                let listening = listen(&canary.client, Listened::Canary);
-                entry.insert(AbortOnDropHandle::new(self.background.spawn(listening)));
+            let canary = backend.canary.as_ref();
+            let canary = canary.map(|canary| (Some(canary.id), &canary.client));
+            for (canary, client) in [(None, &backend.client)].into_iter().chain(canary) {
+                if let Entry::Vacant(entry) = listened.entry((backend.id, canary)) {
+                    let listening = Arc::clone(self).keep_listening(
+                        backend.id,
+                        Arc::clone(client),
+                        canary.is_some(),
+                    );
+                    entry.insert(AbortOnDropHandle::new(self.background.spawn(listening)));
+                }
             }
         }
     }
@@ -303,13 +291,18 @@ impl ListWatcher {
         part
     }
 
-    /// Listens to one version of a server.
+    /// Listens to one version of a server. Its canary announces to the clients that use it; the
+    /// common lists do not depend on it.
     async fn keep_listening(
         self: Arc<Self>,
         backend: BackendId,
         client: Arc<dyn BackendClient>,
-        version: Listened,
+        is_canary: bool,
     ) {
+        let _comparing = (!is_canary).then(|| {
+            let compare = Arc::clone(&self).keep_comparing(backend, Arc::clone(&client));
+            AbortOnDropHandle::new(self.background.spawn(compare))
+        });
         // A resting server is not started only to listen to it.
         if is_resting(&*client) {
             client.connection_made(None).await;
@@ -335,13 +328,13 @@ impl ListWatcher {
             {
                 Ok(listening) => {
                     let honoured = listening.honoured.lists;
-                    if version == Listened::Itself {
+                    if !is_canary {
                         self.now_listening(backend, honoured, backoff.has_failed());
                     }
                     // A server that announces no changes may still send other notifications.
                     self.listened_enough(backend).await;
                     drop(listening);
-                    if version == Listened::Itself {
+                    if !is_canary {
                         honoured
                             .changes()
                             .flat_map(|change| self.catalogues.changed_by(change))
