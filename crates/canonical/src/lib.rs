@@ -41,7 +41,7 @@ pub use client::{
 pub use error::{BackendError, Outcome, Plain, SignInWish};
 pub use failure::{FailureDetails, Remedy, RemedyKind};
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper, ProcessRun};
-pub use listen::{Interest, KEPT_PARAMS, LONGEST_URI, Listen, Listening, ListeningGuard};
+pub use listen::{Interest, KEPT_PARAMS, LONGEST_URI, Listen, Listening, ListeningGuard, Names};
 pub use messages::{
     ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal,
 };

@@ -6,6 +6,7 @@
 //! other call with the session in its context.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fanlight_protocol::json::union;
@@ -22,15 +23,18 @@ pub const LONGEST_URI: usize = 64 << 10;
 /// only the URI is kept, which is what matters.
 pub const KEPT_PARAMS: usize = 16 << 10;
 
-/// The messages that a listener wants to receive.
+/// URIs of resources, or ids of tasks.
+pub type Names = BTreeSet<Arc<str>>;
+
+/// A wish: the messages that a listener wants to receive, or the part that is honoured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Changes of these lists.
     pub lists: Lists,
     /// `notifications/resources/updated` of these resources.
-    pub uris: Vec<Arc<str>>,
+    pub uris: Names,
     /// The state of these tasks, by id.
-    pub tasks: Vec<Arc<str>>,
+    pub tasks: Names,
     /// Everything that the server sends to the client's session outside of its calls: log messages,
     /// requests to the client, updates of subscribed resources, and unknown notifications. Only
     /// with [`CallContext::session`].
@@ -61,6 +65,15 @@ impl Interest {
             (Some(all), Some(one)) => Some(union(&all, &one)),
             (all, one) => all.or(one),
         };
+    }
+
+    /// Whether this contains everything in a `smaller` interest without a session.
+    #[must_use]
+    pub fn covers(&self, smaller: &Self) -> bool {
+        self.lists & smaller.lists == smaller.lists
+            && smaller.uris.is_subset(&self.uris)
+            && smaller.tasks.is_subset(&self.tasks)
+            && (smaller.unknown.is_none() || smaller.unknown == self.unknown)
     }
 
     /// The interest that a server's filter of `subscriptions/listen` expresses.
@@ -145,3 +158,31 @@ impl Listening {
 }
 
 fanlight_protocol::opaque!(ListeningGuard, Listening);
+
+#[cfg(test)]
+mod tests {
+    use fanlight_protocol::subscription::Change;
+
+    use super::*;
+
+    #[test]
+    fn interest_covers_equal_and_smaller_ones() {
+        let interest = Interest {
+            lists: Change::Tools.into(),
+            uris: ["a".into(), "b".into()].into(),
+            ..Interest::default()
+        };
+        let smaller = Interest {
+            uris: ["b".into()].into(),
+            ..Interest::default()
+        };
+        assert!(
+            interest.covers(&interest) && interest.covers(&smaller) && !smaller.covers(&interest)
+        );
+        let unknown = Interest {
+            unknown: Some(Json::literal(r#"{"x":1}"#)),
+            ..interest.clone()
+        };
+        assert!(unknown.covers(&interest) && !interest.covers(&unknown));
+    }
+}

@@ -10,7 +10,8 @@ use std::future::ready;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    Backoff, Interest, Listen, Listening, PolicyAction, RetryDelays, ServerMessage, ServerMessages,
+    Backoff, Interest, Listen, Listening, Names, PolicyAction, RetryDelays, ServerMessage,
+    ServerMessages,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
@@ -228,12 +229,6 @@ impl ListenRequest<'_> {
                 listenings.push(listening.into_guard());
             }
         }
-        let names = |some: &[Arc<str>]| some.iter().cloned().collect::<HashSet<_>>();
-        let (uris, tasks) = (names(&honoured.uris), names(&honoured.tasks));
-        let wanted = &self.listen.interest;
-        (honoured.uris, honoured.tasks) = (wanted.uris.clone(), wanted.tasks.clone());
-        honoured.uris.retain(|uri| uris.contains(uri));
-        honoured.tasks.retain(|task| tasks.contains(task));
         self.listen.context.trace.partial_failures(failed.len());
         let listening = Listening::new(honoured, listenings.into_boxed_slice());
         (listening, failed.is_empty())
@@ -320,7 +315,7 @@ impl ListenRequest<'_> {
                     .unknown
                     .clone()
                     .filter(|_| view.passes_all_of(backend)),
-                uris: Vec::new(),
+                uris: Names::new(),
             };
             let mut own = Vec::new();
             if !general.is_empty() {
@@ -438,7 +433,7 @@ fn add(subscriptions: &mut Vec<BackendSubscription>, original: Arc<str>, name: &
         subscriptions.push(BackendSubscription::default());
     }
     if let Some(subscription) = subscriptions.get_mut(free) {
-        subscription.interest.uris.push(Arc::clone(&original));
+        subscription.interest.uris.insert(Arc::clone(&original));
         subscription.names.insert(original, Arc::clone(name));
     }
 }

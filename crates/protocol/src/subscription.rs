@@ -167,10 +167,8 @@ pub fn lists_of(filter: &Json) -> Lists {
 }
 
 /// The strings in a member of a server's filter, which need not be valid.
-pub fn texts_of(filter: &Json, member: &str) -> Vec<Arc<str>> {
-    let Some(array) = filter.get(member) else {
-        return Vec::new();
-    };
+pub fn texts_of<T: FromIterator<Arc<str>>>(filter: &Json, member: &str) -> T {
+    let array = filter.get(member).unwrap_or_default();
     array
         .items()
         .filter_map(|range| Some(Arc::from(range.as_str()?)))
@@ -309,8 +307,9 @@ mod tests {
         assert_eq!(unknown_members(&Json::literal(r#"{"taskIds":[]}"#)), None);
         let invalid =
             Json::literal(r#"{"toolsListChanged":1,"taskIds":["a",1],"resourceSubscriptions":{}}"#);
-        assert!(lists_of(&invalid).is_empty() && texts_of(&invalid, URIS).is_empty());
-        assert_eq!(texts_of(&invalid, TASKS), [Arc::from("a")]);
+        let texts = |member| texts_of::<Vec<_>>(&invalid, member);
+        assert!(lists_of(&invalid).is_empty() && texts(URIS).is_empty());
+        assert_eq!(texts(TASKS), [Arc::from("a")]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::fmt;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fanlight_fair::limit;
@@ -62,19 +63,15 @@ pub(crate) struct ConnectSettings {
     pub(crate) own_info: Json,
     /// The name under which session records store the server's sessions, if it may have any.
     pub(crate) place: Option<Arc<str>>,
-    pub(crate) connections_made: watch::Sender<ConnectionsMade>,
+    /// The time of the last base connection, or of a client's made while the base rested.
+    pub(crate) connected: watch::Sender<Option<Instant>>,
+    /// Whether the base connection rests.
+    pub(crate) rests: AtomicBool,
+    /// Notified when the state of the base connection changes.
+    pub(crate) states: watch::Sender<()>,
     /// The usual start time of its processes.
     pub(crate) starts: Measured,
     pub(crate) shutdown: CancellationToken,
-}
-
-/// The times of the last connections to a server.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ConnectionsMade {
-    /// The base connection.
-    pub(crate) base: Option<Instant>,
-    /// A client's connection.
-    pub(crate) of_client: Option<Instant>,
 }
 
 impl ConnectSettings {
@@ -437,15 +434,11 @@ impl Supervisor {
     async fn watch(&self, connection: &Arc<Connection>) -> Loss {
         self.log_connection(connection);
         // Recorded before use: data that is read on the connection is newer.
-        let now = Some(Instant::now());
-        self.settings
-            .connections_made
-            .send_modify(|made| match self.for_client {
-                None => made.base = now,
-                Some(_) => made.of_client = now,
-            });
+        if self.for_client.is_none() || self.settings.rests.load(Ordering::Relaxed) {
+            self.settings.connected.send_replace(Some(Instant::now()));
+        }
         let phase = Phase::Ready(Arc::clone(connection));
-        self.state.send_modify(|state| {
+        self.change(|state| {
             *state = State {
                 phase,
                 revision: Some(connection.revision()),
@@ -592,11 +585,20 @@ impl Supervisor {
     }
 
     fn enter(&self, phase: Phase) {
-        self.state.send_modify(|state| {
+        self.change(|state| {
             let is_attempt = matches!(phase, Phase::Connecting { .. });
             state.attempted |= !is_attempt;
             state.attempts += u64::from(is_attempt);
             state.phase = phase;
         });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        self.state.send_modify(change);
+        if self.for_client.is_none() {
+            let rests = matches!(self.state.borrow().phase, Phase::Idle);
+            self.settings.rests.store(rests, Ordering::Relaxed);
+            self.settings.states.send_replace(());
+        }
     }
 }

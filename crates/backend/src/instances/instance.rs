@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use super::load::Load;
 use super::places::Place;
 use crate::connection::attempt::Measured;
-use crate::connection::supervised::{Phase, State};
+use crate::connection::supervised::Phase;
 use crate::connection::supervisor::{ConnectSettings, Target};
 use crate::health::{Health, Item};
 use crate::process_log::ProcessLog;
@@ -73,6 +73,10 @@ pub(super) struct Common {
     pub(super) subscribed: Arc<SessionSubscriptions>,
     /// The output of processes besides messages.
     pub(super) process_log: Arc<ProcessLog>,
+    /// The time of the last connection for lists.
+    pub(super) connected: watch::Sender<Option<Instant>>,
+    /// Notified when the state of an instance changes.
+    pub(super) states: watch::Sender<()>,
     pub(super) tasks: TaskTracker,
     pub(super) shutdown: CancellationToken,
 }
@@ -241,7 +245,12 @@ impl Instance {
             sse_first,
             own_info: implementation(),
             place: recorded_as,
-            connections_made: watch::Sender::default(),
+            connected: match place {
+                Some(_) => watch::Sender::default(),
+                None => common.connected.clone(),
+            },
+            rests: AtomicBool::new(false),
+            states: common.states.clone(),
             starts: Measured::default(),
             shutdown: shutdown.clone(),
         };
@@ -382,9 +391,9 @@ impl Instance {
         self.pool.base.connection().is_some()
     }
 
-    /// Observes changes of the connection state.
-    pub(super) fn state(&self) -> watch::Receiver<State> {
-        self.pool.base.state.clone()
+    /// The time of its last connection.
+    pub(super) fn connected(&self) -> Option<Instant> {
+        *self.pool.settings.connected.borrow()
     }
 
     /// Forwards a notification of a client.

@@ -6,8 +6,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Listen, Principal};
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -159,27 +157,19 @@ impl Members {
     /// Listens at the group of `principal` (at all groups if `None`), and at each later one; never
     /// returns.
     pub(super) async fn follow(self: Arc<Self>, listen: Listen, principal: Option<Principal>) {
-        let mut begun = self.begun.subscribe();
-        let (mut at, mut listening) = (Vec::<Weak<Group>>::new(), FuturesUnordered::new());
+        let (mut begun, mut listening) = (self.begun.subscribe(), Vec::new());
         loop {
-            at.retain(|group| group.strong_count() > 0);
+            listening.retain(|(at, _): &(Weak<Group>, _)| at.strong_count() > 0);
             for group in self.groups(principal.as_ref()) {
-                let this = Arc::downgrade(&group);
-                if !at.iter().any(|known| known.ptr_eq(&this)) {
-                    let (until, pause) = (
-                        group.common.shutdown.clone(),
-                        self.settings.timeouts.reconnect.longest,
-                    );
-                    let listen = listen_at(Weak::clone(&this), listen.clone(), pause);
-                    listening.push(until.run_until_cancelled_owned(listen));
-                    at.push(this);
+                let at = Arc::downgrade(&group);
+                if !listening.iter().any(|(known, _)| known.ptr_eq(&at)) {
+                    let pause = self.settings.timeouts.reconnect.longest;
+                    let listen = listen_at(Weak::clone(&at), listen.clone(), pause);
+                    listening.push((at, self.server.run(listen)));
                 }
             }
-            tokio::select! {
-                Some(_) = listening.next() => {}
-                // The sender lives as long as `self`.
-                _ = begun.changed() => {}
-            }
+            // The sender lives as long as `self`.
+            let _ = begun.changed().await;
         }
     }
 
@@ -213,13 +203,14 @@ impl Members {
     }
 }
 
-/// Listens at a group, which this does not keep alive. Retries until it is accepted.
+/// Listens at a group until it ends, which this does not prevent. Retries until it is accepted.
 async fn listen_at(group: Weak<Group>, listen: Listen, pause: Duration) {
     while let Some(group) = group.upgrade() {
+        let end = group.common.shutdown.clone();
         let listening = group.listen(listen.clone()).await;
         drop(group);
         match listening {
-            Ok(_until_the_end) => std::future::pending().await,
+            Ok(_until_the_end) => return end.cancelled().await,
             Err(_) => sleep(pause).await,
         }
     }

@@ -387,10 +387,18 @@ impl BackendClient for Backend {
     }
 
     fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
-        match self.base_group() {
-            Some(base) => Box::pin(base.connection_made(since)),
-            None => Box::pin(std::future::pending()),
-        }
+        let base = self.base_group();
+        let connected = base.map(|base| base.common.connected.subscribe());
+        Box::pin(async move {
+            if let Some(mut connected) = connected
+                // The sender lives as long as the group.
+                && let Ok(made) = connected.wait_for(|made| *made > since).await
+                && let Some(made) = *made
+            {
+                return made;
+            }
+            std::future::pending().await
+        })
     }
 
     fn session_choice(&self) -> Pending<'_, Option<String>> {

@@ -8,11 +8,11 @@
 //! the server sees only the first subscription to a resource and the last unsubscription. The
 //! resulting subscriptions are recorded, so that another connection can repeat them.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fanlight_canonical::{Call, Caller, Principal};
+use fanlight_canonical::{Call, Caller, Names, Principal};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::subscription::{Change, Lists};
@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::connection::{Connection, Loss};
 use crate::settings::stream_opening;
-use crate::subscriptions::{Origin, ProcessNumber, ResourceRequest, SubscriptionRegistry, Verdict};
+use crate::subscriptions::{Origin, ResourceRequest, SubscriptionRegistry, Verdict};
 use crate::transport::http::{StreamState, StreamUnavailable};
 
 /// The base connection of a legacy server.
@@ -254,9 +254,9 @@ pub(super) struct ResourceRequests<'a> {
     connection: &'a Connection,
     waiting: VecDeque<ResourceRequest>,
     /// The resources of waiting and running requests.
-    pub(super) busy: HashSet<Arc<str>>,
+    pub(super) busy: Names,
     /// The resources whose subscription the server has accepted.
-    pub(super) held: HashSet<Arc<str>>,
+    pub(super) held: Names,
     running: FuturesUnordered<BoxFuture<'a, Completed>>,
 }
 
@@ -279,8 +279,8 @@ impl<'a> ResourceRequests<'a> {
         Self {
             connection,
             waiting: VecDeque::new(),
-            busy: HashSet::new(),
-            held: HashSet::new(),
+            busy: Names::new(),
+            held: Names::new(),
             running: FuturesUnordered::new(),
         }
     }
@@ -319,27 +319,20 @@ impl<'a> ResourceRequests<'a> {
 }
 
 /// Keeps up the subscriptions of `principal`'s listeners on a process that runs calls of clients
-/// without a session; returns only if there can be none.
+/// without a session.
 ///
 /// Such clients listen on the base connection. Over stdio that is another process, which does not
 /// notice what a call changes in its own process. So each process of a principal subscribes to all
 /// resources that the principal's clients listen to.
 async fn keep(registry: &SubscriptionRegistry, connection: &Connection, principal: &Principal) {
-    if !connection.subscribes_for_clients() {
-        return;
-    }
-    let (mut changed, mut subscribed) = (registry.watch(), HashSet::new());
+    let (mut changed, mut subscribed) = (registry.watch(), Names::new());
     let mut requests = ResourceRequests::new(connection);
-    let announcing = Announcing {
-        registry,
-        process: connection.process(),
-        principal,
-    };
+    let (updates, process) = (&registry.joint_updates, connection.process());
     loop {
         changed.mark_unchanged();
         let (generation, wanted) = registry.resources_of(principal);
         // Set before the request, since the server may announce an update right after its answer.
-        announcing.set(&wanted);
+        updates.set_subscribed(process, principal, wanted.clone());
         for uri in subscribed.difference(&wanted) {
             requests.add((Method::Unsubscribe, Arc::clone(uri), None));
         }
@@ -353,27 +346,6 @@ async fn keep(registry: &SubscriptionRegistry, connection: &Connection, principa
         if changed.changed().await.is_err() {
             return;
         }
-    }
-}
-
-/// The subscriptions of one process, until this is dropped. They are needed to merge the updates of
-/// all processes.
-struct Announcing<'a> {
-    registry: &'a SubscriptionRegistry,
-    process: ProcessNumber,
-    principal: &'a Principal,
-}
-
-impl Announcing<'_> {
-    fn set(&self, uris: &HashSet<Arc<str>>) {
-        let updates = &self.registry.joint_updates;
-        updates.set_subscribed(self.process, self.principal, uris.clone());
-    }
-}
-
-impl Drop for Announcing<'_> {
-    fn drop(&mut self) {
-        self.set(&HashSet::new());
     }
 }
 

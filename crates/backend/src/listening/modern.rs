@@ -5,26 +5,25 @@
 //! notification may arrive on both. When the demand shrinks, the same happens after a delay.
 //! Without demand the subscription ends at once.
 
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use fanlight_canonical::{
     BackendError, Backoff, Call, CallContext, Interest, MessageReceiver, ServerMessage,
     ServerMessages,
 };
+use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::TASKS_EXTENSION;
-use fanlight_protocol::{Json, Method, Notification, code};
-use futures_util::StreamExt as _;
-use futures_util::future::BoxFuture;
+use fanlight_protocol::{Json, Method, Notification, code, subscription};
+use futures_util::future::{BoxFuture, Fuse, OptionFuture};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, sleep_until};
 
 use crate::connection::Connection;
 use crate::log::excerpt;
 use crate::request::Reply;
-use crate::subscriptions::{Filter, Origin, SubscriptionRegistry};
+use crate::subscriptions::{Origin, SubscriptionRegistry};
 
 /// The delay before a smaller subscription replaces a larger one. A constant: meanwhile only
 /// unwanted updates arrive, which are dropped.
@@ -37,7 +36,7 @@ pub(crate) struct SharedSubscription<'a> {
     /// The longest wait for an acknowledgement.
     patience: Duration,
     /// The demand as of `generation`.
-    demand: Filter,
+    demand: Interest,
     generation: u64,
     /// The acknowledged subscription, if there is one, and after it those that are not yet: at most
     /// one that no longer covers the demand, and the newest. The server may be slow to acknowledge
@@ -62,27 +61,6 @@ pub(crate) struct SharedSubscription<'a> {
     is_stale: bool,
 }
 
-/// A subscription of the connection.
-struct Held {
-    subscription: BackendSubscription,
-    /// The generation of the demand that it asks for.
-    generation: u64,
-    /// The deadline of its acknowledgement.
-    late: Instant,
-    /// The accepted filter, once it is acknowledged.
-    honoured: Option<Filter>,
-}
-
-impl Held {
-    fn filter(&self) -> &Filter {
-        &self.subscription.asked
-    }
-
-    fn is_pending(&self) -> bool {
-        self.honoured.is_none()
-    }
-}
-
 impl<'a> SharedSubscription<'a> {
     pub(crate) fn new(
         registry: &'a SubscriptionRegistry,
@@ -94,7 +72,7 @@ impl<'a> SharedSubscription<'a> {
             registry,
             connection,
             patience,
-            demand: Filter::default(),
+            demand: Interest::default(),
             generation: 0,
             subscriptions: Vec::new(),
             excess_since: None,
@@ -114,11 +92,10 @@ impl<'a> SharedSubscription<'a> {
         let mut changed = self.registry.watch();
         loop {
             self.reconcile();
-            let wake = self.next_timeout();
-            let events = self.subscriptions.iter_mut();
+            let wake = OptionFuture::from(self.next_timeout().map(sleep_until));
+            let events = self.subscriptions.iter_mut().enumerate();
             let mut events: FuturesUnordered<_> = events
-                .enumerate()
-                .map(async |(at, held)| (at, held.subscription.next().await))
+                .map(async |(at, held)| (at, held.next().await))
                 .collect();
             tokio::select! {
                 Some((at, event)) = events.next() => {
@@ -126,10 +103,7 @@ impl<'a> SharedSubscription<'a> {
                     self.on_event(at, event);
                 }
                 _ = changed.changed() => {}
-                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {
-                    drop(events);
-                    self.on_timeout();
-                }
+                Some(()) = wake => self.is_stale = true,
             }
         }
     }
@@ -166,30 +140,25 @@ impl<'a> SharedSubscription<'a> {
             }
         }
         let newest = self.subscriptions.last().filter(|held| held.is_pending());
-        let is_asked = newest.is_some_and(|held| held.filter().covers(&wanted));
+        let is_asked = newest.is_some_and(|held| held.asked.covers(&wanted));
         if self.retry_at.is_none() && !is_asked {
             let pending = self.subscriptions.iter().filter(|held| held.is_pending());
             if pending.count() > 1 {
                 self.subscriptions.pop();
             }
-            self.subscriptions.push(Held {
-                subscription: BackendSubscription::begin(self.connection, wanted),
-                generation: self.generation,
-                late: Instant::now() + self.patience,
-                honoured: None,
-            });
+            self.subscriptions.push(self.begin(wanted));
         }
     }
 
     /// The filter that the acknowledged subscription asks for, and the accepted one.
-    fn current(&self) -> Option<(&Filter, &Filter)> {
+    fn current(&self) -> Option<(&Interest, &Interest)> {
         let first = self.subscriptions.first()?;
-        Some((first.filter(), first.honoured.as_ref()?))
+        Some((&first.asked, first.honoured.as_ref()?))
     }
 
     /// Answers the demand with the filter that a subscription has got accepted.
-    fn answer(&self, current: Option<(&Filter, &Filter)>) {
-        let none = Filter::default();
+    fn answer(&self, current: Option<(&Interest, &Interest)>) {
+        let none = Interest::default();
         let honoured = current.map_or(&none, |(_, honoured)| honoured);
         self.registry
             .acknowledge(self.generation, &self.demand, honoured);
@@ -197,14 +166,14 @@ impl<'a> SharedSubscription<'a> {
 
     /// The filter to subscribe with. If the server refuses the whole demand because of one resource
     /// or task, the filter contains only those that it accepted before. So the others are not lost.
-    fn filter(&self) -> Filter {
+    fn filter(&self) -> Interest {
         if self.refused != Some(self.generation) {
             return self.demand.clone();
         }
-        let mut wanted = Filter {
+        let mut wanted = Interest {
             lists: self.demand.lists,
             unknown: self.demand.unknown.clone(),
-            ..Filter::default()
+            ..Interest::default()
         };
         if let Some((_, honoured)) = self.current() {
             wanted.uris = &self.demand.uris & &honoured.uris;
@@ -215,24 +184,9 @@ impl<'a> SharedSubscription<'a> {
 
     /// The time at which to reconcile without an event.
     fn next_timeout(&self) -> Option<Instant> {
-        let pending = self.subscriptions.iter().filter(|held| held.is_pending());
-        let late = pending.map(|held| held.late).min();
         let excess = || Some(self.excess_since? + SHRINK_DELAY);
-        late.or(self.retry_at).or_else(excess)
-    }
-
-    fn on_timeout(&mut self) {
-        self.is_stale = true;
-        let (before, now) = (self.subscriptions.len(), Instant::now());
-        self.subscriptions
-            .retain(|held| !held.is_pending() || held.late > now);
-        if self.subscriptions.len() < before {
-            tracing::warn!(
-                backend = &*self.registry.backend,
-                "subscription not acknowledged in time"
-            );
-            self.fail(true);
-        }
+        let is_waiting = self.subscriptions.iter().any(Held::is_pending);
+        self.retry_at.or_else(excess).filter(|_| !is_waiting)
     }
 
     /// Handles an event of the subscription at this place.
@@ -268,10 +222,10 @@ impl<'a> SharedSubscription<'a> {
     /// Makes an acknowledged subscription the current one.
     fn on_acknowledged(&mut self, mut held: Held, agreed: &Json) {
         self.subscriptions
-            .retain(|other| other.is_pending() && !held.filter().covers(other.filter()));
-        let honoured = Filter::from_interest(&Interest::from_filter(agreed));
+            .retain(|other| other.is_pending() && !held.asked.covers(&other.asked));
+        let honoured = Interest::from_filter(agreed);
         let lists = honoured.lists;
-        self.registry.acknowledge_part(held.filter(), &honoured);
+        self.registry.acknowledge_part(&held.asked, &honoured);
         if honoured.is_empty() {
             // Nothing will arrive.
             self.given_up = Some(held.generation);
@@ -309,6 +263,13 @@ impl<'a> SharedSubscription<'a> {
                 }
                 self.refused = Some(generation);
             }
+            End::Late => {
+                tracing::warn!(
+                    backend = &*self.registry.backend,
+                    "subscription not acknowledged in time"
+                );
+                self.fail(true);
+            }
             End::Answered => self.fail(true),
             End::Broken => self.fail(false),
         }
@@ -338,9 +299,15 @@ const QUEUE: usize = 256;
 type Exchange = BoxFuture<'static, Result<Reply, BackendError>>;
 
 /// A subscription at a modern server. Dropping it ends the subscription there.
-struct BackendSubscription {
-    asked: Filter,
-    exchange: Option<Exchange>,
+struct Held {
+    asked: Interest,
+    /// The generation of the demand that it asks for.
+    generation: u64,
+    /// The deadline of its acknowledgement.
+    late: Instant,
+    /// The accepted filter, once it is acknowledged.
+    honoured: Option<Interest>,
+    exchange: Fuse<Exchange>,
     messages: MessageReceiver,
     end: End,
 }
@@ -362,13 +329,15 @@ pub(super) enum End {
     Refused { message: String },
     /// The server has ended it by a result.
     Answered,
+    /// The server has not acknowledged it in time.
+    Late,
     /// The stream or the connection broke, or the server failed.
     Broken,
 }
 
-impl BackendSubscription {
+impl SharedSubscription<'_> {
     /// Creates a subscription; the first poll sends its request.
-    fn begin(connection: &Arc<Connection>, asked: Filter) -> Self {
+    fn begin(&self, asked: Interest) -> Held {
         let (sender, messages) = ServerMessages::channel(QUEUE);
         let mut context = (*CallContext::internal()).clone();
         if !asked.tasks.is_empty() {
@@ -376,18 +345,27 @@ impl BackendSubscription {
         }
         let call = Call {
             method: Method::Listen,
-            params: Some(asked.to_params()),
+            params: Some(params_of(&asked)),
             context: Arc::new(context),
             messages: sender,
         };
-        let connection = Arc::clone(connection);
+        let connection = Arc::clone(self.connection);
         let exchange: Exchange = Box::pin(async move { connection.subscribe(call).await });
-        Self {
+        Held {
             asked,
-            exchange: Some(exchange),
+            generation: self.generation,
+            late: Instant::now() + self.patience,
+            honoured: None,
+            exchange: exchange.fuse(),
             messages,
             end: End::Broken,
         }
+    }
+}
+
+impl Held {
+    fn is_pending(&self) -> bool {
+        self.honoured.is_none()
     }
 
     /// The next event. Cancel safe; must not be called after the end.
@@ -396,25 +374,25 @@ impl BackendSubscription {
             tokio::select! {
                 biased;
                 message = self.messages.recv() => match message {
-                    Some(ServerMessage::Notification(notification)) => return self.sort(notification),
+                    Some(ServerMessage::Notification(notification)) => return sort(notification),
                     Some(_) => {}
                     None => return SubscriptionEvent::Ended(self.end.clone()),
                 },
-                outcome = poll_exchange(&mut self.exchange) => {
-                    self.exchange = None;
-                    self.end = End::from_outcome(outcome);
+                outcome = &mut self.exchange => self.end = End::from_outcome(outcome),
+                () = sleep_until(self.late), if self.honoured.is_none() => {
+                    return SubscriptionEvent::Ended(End::Late);
                 }
             }
         }
     }
+}
 
-    fn sort(&self, notification: Notification) -> SubscriptionEvent {
-        if notification.method == Method::Acknowledged {
-            let agreed = notification.param("notifications");
-            return SubscriptionEvent::Acknowledged(agreed.unwrap_or_else(Json::empty_object));
-        }
-        SubscriptionEvent::Notification(notification.without_subscription_id())
+fn sort(notification: Notification) -> SubscriptionEvent {
+    if notification.method == Method::Acknowledged {
+        let agreed = notification.param("notifications");
+        return SubscriptionEvent::Acknowledged(agreed.unwrap_or_else(Json::empty_object));
     }
+    SubscriptionEvent::Notification(notification.without_subscription_id())
 }
 
 impl End {
@@ -440,13 +418,13 @@ impl End {
     }
 }
 
-/// Waits for the end of an exchange; never resolves if it has already ended.
-async fn poll_exchange(exchange: &mut Option<Exchange>) -> Result<Reply, BackendError> {
-    poll_fn(|context| match exchange {
-        Some(exchange) => exchange.as_mut().poll(context),
-        None => Poll::Pending,
-    })
-    .await
+/// The `params` of `subscriptions/listen`.
+fn params_of(wanted: &Interest) -> Json {
+    let unknown = wanted.unknown.as_ref();
+    let filter = subscription::filter(wanted.lists, &wanted.uris, &wanted.tasks, unknown);
+    ObjectBuilder::new()
+        .member("notifications", &filter)
+        .finish()
 }
 
 /// The capabilities with which a server may send task notifications.

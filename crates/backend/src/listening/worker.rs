@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Caller, ServerMessage};
+use fanlight_canonical::{Caller, Names, ServerMessage};
 use fanlight_protocol::{Era, Request};
 use fanlight_telemetry::ServerSpan;
 use futures_util::future::{join, join3};
@@ -66,8 +66,14 @@ impl ListeningWorker {
                     () = keep(&context, &mut requests, &connection, is_repeated) => {}
                 }
                 is_repeated = true;
-                if let Some(session) = session {
-                    registry.set_own_stream(session, false);
+                match origin {
+                    Origin::Session(session) => registry.set_own_stream(session, false),
+                    Origin::Clients { principal, .. } => registry.joint_updates.set_subscribed(
+                        context.outlet.process,
+                        principal,
+                        Names::new(),
+                    ),
+                    Origin::Base => {}
                 }
                 // The server that sent these requests is gone.
                 requests.clear();

@@ -40,7 +40,7 @@ impl SessionPool {
             && ready().await?.revision().has_request(&Method::Listen)
             && let Ok(permit) = Arc::clone(&self.dedicated).try_acquire_owned()
         {
-            return self.listen_apart(listen, permit).await;
+            return self.listen_apart(listen, own, permit).await;
         }
         let registration = self.registry.add(listen);
         // The session's own messages need no agreement of the server.
@@ -76,15 +76,13 @@ impl SessionPool {
     async fn listen_apart(
         &self,
         listen: Listen,
+        own: Interest,
         permit: OwnedSemaphorePermit,
     ) -> Result<Listening, BackendError> {
         // Messages outside of any subscription: the session's own, and notifications that Fanlight
         // does not know.
         let outside = self.registry.add(Listen {
-            interest: Interest {
-                session: listen.interest.session,
-                ..Interest::default()
-            },
+            interest: own,
             ..listen.clone()
         });
         let interest = listen.interest.clone();

@@ -35,9 +35,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::connection::attempt::Attempt;
 use crate::connection::supervised::{InUse, Phase, State, SupervisedConnection};
-use crate::connection::supervisor::{
-    ConnectSettings, ConnectionsMade, ForClient, Supervisor, Target,
-};
+use crate::connection::supervisor::{ConnectSettings, ForClient, Supervisor, Target};
 use crate::connection::{Connection, Loss};
 use crate::handshake::Known;
 use crate::health::Health;
@@ -52,7 +50,8 @@ use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, IdleBounds, Owner, Room, SpareKey};
 pub(crate) use dispatcher::is_no_answer;
 use fanlight_canonical::{
-    BackendError, Call, CallContext, Caller, Peer, Principal, SameClient, SessionAt, SessionKey,
+    BackendError, Call, CallContext, Caller, Names, Peer, Principal, SameClient, SessionAt,
+    SessionKey,
 };
 use finding::{Finding, LegacyEra, Refusal};
 use sharing::Verdict;
@@ -211,26 +210,6 @@ impl SessionPool {
         })
     }
 
-    /// Waits for a base connection that was made after `since`; while the base rests, for a
-    /// client's connection. Returns its time.
-    pub(crate) async fn connection_made(&self, since: Option<Instant>) -> Instant {
-        let mut made = self.settings.connections_made.subscribe();
-        let last = |made: &ConnectionsMade| {
-            let rests = matches!(self.base.state.borrow().phase, Phase::Idle);
-            made.base
-                .max(made.of_client.filter(|_| rests))
-                .filter(|made| since.is_none_or(|since| since < *made))
-        };
-        loop {
-            let found = last(&made.borrow_and_update());
-            if let Some(found) = found {
-                return found;
-            }
-            // The sender lives as long as the pool.
-            let _ = made.changed().await;
-        }
-    }
-
     /// The time limit for a base connection without which nothing can be answered: as long as a
     /// process may take to start. Callers with less time stop waiting earlier.
     fn start_limit(&self) -> Duration {
@@ -358,11 +337,11 @@ impl SessionPool {
     pub(crate) async fn subscribe_again(
         self: &Arc<Self>,
         client: &CallContext,
-    ) -> Result<Vec<Arc<str>>, BackendError> {
+    ) -> Result<Names, BackendError> {
         if self.registry.is_as_recorded(&client.caller)
             || self.has_own_connection_for(client).await?
         {
-            return Ok(Vec::new());
+            return Ok(Names::new());
         }
         let answered = self.registry.subscribe_as_recorded(&client.caller);
         Ok(timeout(self.settings.timeouts.connect, answered)

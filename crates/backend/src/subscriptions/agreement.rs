@@ -1,12 +1,11 @@
 //! The demand of all listeners, as `subscriptions/listen` asks for it, and the part that the server
 //! has accepted.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use fanlight_canonical::Interest;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::subscription::{self, Change, Lists};
+use fanlight_canonical::{Interest, Names};
+use fanlight_protocol::subscription::{Change, Lists};
 use fanlight_protocol::{Json, Method};
 
 use super::SubscriptionRegistry;
@@ -65,7 +64,7 @@ impl SubscriptionRegistry {
 
     /// Waits until the server has answered to the current demand. Of resources it considers only
     /// `uris`, since the answer for another may take long.
-    pub(super) async fn agreed(&self, uris: &[Arc<str>]) -> Agreement {
+    pub(super) async fn agreed(&self, uris: &Names) -> Agreement {
         let generation = self.state.lock().generation;
         let mut agreement = self.agreement.subscribe();
         let is_agreed = |agreement: &Agreement| {
@@ -91,16 +90,17 @@ impl SubscriptionRegistry {
     }
 
     /// The demand on the base connection without what the server refuses, and its generation.
-    pub(crate) fn demand(&self) -> (u64, Filter) {
+    pub(crate) fn demand(&self) -> (u64, Interest) {
         let state = self.state.lock();
         let wanted = |entries: &HashMap<Arc<str>, Entry>| {
             let wanted = entries.iter().filter(|(_, entry)| entry.is_wanted());
             wanted.map(|(name, _)| Arc::clone(name)).collect()
         };
-        let demand = Filter {
+        let demand = Interest {
             lists: state.lists(),
             uris: wanted(&state.uris),
             tasks: wanted(&state.tasks),
+            session: false,
             unknown: self.settings.unknown.clone(),
         };
         (state.generation, demand)
@@ -120,8 +120,8 @@ impl SubscriptionRegistry {
     /// `accepts` subscriptions, it gets only those that sessions have asked for.
     pub(crate) fn changes(
         &self,
-        held: &HashSet<Arc<str>>,
-        busy: &HashSet<Arc<str>>,
+        held: &Names,
+        busy: &Names,
         accepts: bool,
     ) -> (u64, Vec<ResourceRequest>) {
         let state = &mut *self.state.lock();
@@ -184,7 +184,7 @@ impl SubscriptionRegistry {
 
     /// Records that a modern server accepts `honoured` of `asked`, which answers the demand up to
     /// `generation`.
-    pub(crate) fn acknowledge(&self, generation: u64, asked: &Filter, honoured: &Filter) {
+    pub(crate) fn acknowledge(&self, generation: u64, asked: &Interest, honoured: &Interest) {
         self.acknowledge_part(asked, honoured);
         self.agreement.send_replace(Agreement {
             generation,
@@ -195,7 +195,7 @@ impl SubscriptionRegistry {
     }
 
     /// Records that a modern server accepts `honoured` of `asked`; the demand may be larger.
-    pub(crate) fn acknowledge_part(&self, asked: &Filter, honoured: &Filter) {
+    pub(crate) fn acknowledge_part(&self, asked: &Interest, honoured: &Interest) {
         let state = &mut *self.state.lock();
         for (entries, asked, honoured) in [
             (&mut state.uris, &asked.uris, &honoured.uris),
@@ -205,78 +205,5 @@ impl SubscriptionRegistry {
                 entry.verdict = verdict(honoured.contains(name));
             }
         }
-    }
-}
-
-/// A choice of notifications: the wanted ones, or those that the server has agreed to send.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filter {
-    pub(crate) lists: Lists,
-    pub(crate) uris: HashSet<Arc<str>>,
-    pub(crate) tasks: HashSet<Arc<str>>,
-    /// Members that Fanlight does not know.
-    pub(crate) unknown: Option<Json>,
-}
-
-impl Filter {
-    pub(crate) fn from_interest(interest: &Interest) -> Self {
-        Self {
-            lists: interest.lists,
-            uris: interest.uris.iter().cloned().collect(),
-            tasks: interest.tasks.iter().cloned().collect(),
-            unknown: interest.unknown.clone(),
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Whether this contains everything in `other`.
-    pub(crate) fn covers(&self, other: &Self) -> bool {
-        self.lists & other.lists == other.lists
-            && other.uris.is_subset(&self.uris)
-            && other.tasks.is_subset(&self.tasks)
-            && (other.unknown.is_none() || other.unknown == self.unknown)
-    }
-
-    /// The `params` of `subscriptions/listen`.
-    pub(crate) fn to_params(&self) -> Json {
-        let Self {
-            lists,
-            uris,
-            tasks,
-            unknown,
-        } = self;
-        let filter = subscription::filter(*lists, uris, tasks, unknown.as_ref());
-        ObjectBuilder::new()
-            .member("notifications", &filter)
-            .finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use fanlight_protocol::subscription::Change;
-
-    use super::*;
-
-    #[test]
-    fn filter_covers_equal_and_smaller_filters() {
-        let filter = Filter {
-            lists: Change::Tools.into(),
-            uris: ["a".into(), "b".into()].into(),
-            ..Filter::default()
-        };
-        let smaller = Filter {
-            uris: ["b".into()].into(),
-            ..Filter::default()
-        };
-        assert!(filter.covers(&filter) && filter.covers(&smaller) && !smaller.covers(&filter));
-        let unknown = Filter {
-            unknown: Some(Json::literal(r#"{"x":1}"#)),
-            ..filter.clone()
-        };
-        assert!(unknown.covers(&filter) && !filter.covers(&unknown));
     }
 }

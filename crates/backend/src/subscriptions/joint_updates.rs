@@ -8,11 +8,9 @@
 //! moment, because only the process of a call may know what the call changed. Clients are told
 //! after the last merged announcement, so they read newer content than any of them announced.
 
-use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::Principal;
+use fanlight_canonical::{Names, Principal};
 use fanlight_protocol::Notification;
 use fanlight_protocol::uri::with_parents;
 use parking_lot::Mutex;
@@ -40,17 +38,17 @@ pub(crate) struct JointUpdates {
 
 #[derive(Default)]
 struct State {
-    last_process: u64,
+    /// The last number that a process or a held update has got.
+    last: u64,
     /// The processes with subscriptions that serve clients without a session.
     processes: Vec<Process>,
     held: Vec<Held>,
-    last_held: u64,
 }
 
 struct Process {
     number: ProcessNumber,
     principal: Principal,
-    uris: HashSet<Arc<str>>,
+    uris: Names,
 }
 
 /// An update that waits for the announcements of more processes.
@@ -83,18 +81,13 @@ impl JointUpdates {
     /// A number for another process.
     pub(super) fn next_process(&self) -> ProcessNumber {
         let mut state = self.state.lock();
-        state.last_process += 1;
-        ProcessNumber(state.last_process)
+        state.last += 1;
+        ProcessNumber(state.last)
     }
 
     /// Records the subscriptions of a process of `principal`'s clients. A process without
     /// subscriptions has no entry.
-    pub(crate) fn set_subscribed(
-        &self,
-        number: ProcessNumber,
-        principal: &Principal,
-        uris: HashSet<Arc<str>>,
-    ) {
+    pub(crate) fn set_subscribed(&self, number: ProcessNumber, principal: &Principal, uris: Names) {
         let mut state = self.state.lock();
         state.processes.retain(|process| process.number != number);
         if !uris.is_empty() {
@@ -109,14 +102,8 @@ impl JointUpdates {
     /// The principals whose own processes are subscribed to a resource.
     pub(super) fn principals(&self, uri: &str) -> Vec<Principal> {
         let mut found = Vec::new();
-        for process in self
-            .state
-            .lock()
-            .processes
-            .iter()
-            .filter(|process| process.announces(uri))
-        {
-            if !found.contains(&process.principal) {
+        for process in &self.state.lock().processes {
+            if process.announces(uri) && !found.contains(&process.principal) {
                 found.push(process.principal.clone());
             }
         }
@@ -136,17 +123,13 @@ impl JointUpdates {
         let is_same = |held: &Held| {
             held.principal == *principal && held.notification.text == notification.text
         };
-        if let Some(at) = state.held.iter().position(is_same) {
-            let missing = state.held.get_mut(at).map(|held| &mut held.missing);
-            let is_whole = missing.is_some_and(|missing| {
-                missing.retain(|process| *process != from);
-                missing.is_empty()
-            });
-            if is_whole {
-                state.held.swap_remove(at);
-                return Admission::Deliver;
+        if let Some(held) = state.held.iter_mut().find(|held| is_same(held)) {
+            held.missing.retain(|process| *process != from);
+            if !held.missing.is_empty() {
+                return Admission::Merged;
             }
-            return Admission::Merged;
+            state.held.retain(|held| !held.missing.is_empty());
+            return Admission::Deliver;
         }
         let own = state
             .processes
@@ -161,8 +144,8 @@ impl JointUpdates {
         if missing.is_empty() || state.held.len() >= MOST_HELD {
             return Admission::Deliver;
         }
-        state.last_held += 1;
-        let number = state.last_held;
+        state.last += 1;
+        let number = state.last;
         state.held.push(Held {
             number,
             principal: principal.clone(),
@@ -177,12 +160,8 @@ impl JointUpdates {
     pub(super) fn take_due(&self, number: u64) -> Option<(Principal, Notification)> {
         let mut state = self.state.lock();
         let at = state.held.iter().position(|held| held.number == number)?;
-        let Held {
-            principal,
-            notification,
-            ..
-        } = state.held.swap_remove(at);
-        Some((principal, notification))
+        let held = state.held.swap_remove(at);
+        Some((held.principal, held.notification))
     }
 }
 
@@ -195,6 +174,8 @@ impl Process {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use fanlight_protocol::{Json, Method};
 
     use super::Admission::{Deliver, Held, Merged};
@@ -215,7 +196,7 @@ mod tests {
         let updates = JointUpdates::new(Duration::from_millis(100));
         let numbers = principals.map(|name| {
             let number = updates.next_process();
-            updates.set_subscribed(number, &principal(name), HashSet::from([Arc::from(URI)]));
+            updates.set_subscribed(number, &principal(name), Names::from([Arc::from(URI)]));
             number
         });
         (updates, numbers)
@@ -274,7 +255,7 @@ mod tests {
                 );
             }
         }
-        updates.set_subscribed(bob, &principal("bob"), HashSet::new());
+        updates.set_subscribed(bob, &principal("bob"), Names::new());
         assert_eq!(updates.principals(URI), [principal("ann")]);
     }
 

@@ -11,11 +11,13 @@ mod state;
 mod task_progress;
 mod unsolicited;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{Caller, Listen, Principal, ServerMessage, ServerMessages, SessionKey};
+use fanlight_canonical::{
+    Caller, Listen, Names, Principal, ServerMessage, ServerMessages, SessionKey,
+};
 use fanlight_protocol::subscription::{Change, Lists};
 use fanlight_protocol::{Json, Method, Notification};
 use parking_lot::Mutex;
@@ -27,17 +29,17 @@ use tokio_util::task::TaskTracker;
 use agreement::Agreement;
 use deliver::Audience;
 use joint_updates::{Admission, JointUpdates};
-use state::{Entry, ListenerId, Session, State};
+use state::{Entry, Listener, ListenerId, State};
 use task_progress::ProgressTarget;
 
-pub(crate) use agreement::{Filter, ResourceRequest};
+pub(crate) use agreement::ResourceRequest;
 pub(crate) use joint_updates::ProcessNumber;
 pub(crate) use state::Verdict;
 pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};
 pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedRequests, UnsolicitedSender};
 
 /// The connection on which a message arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
     /// The base connection, which Fanlight itself uses.
     Base,
@@ -177,7 +179,7 @@ impl SubscriptionRegistry {
         let limit = self.settings.limit;
         let mut verdict = None;
         if self.change(|state| state.subscribe_session(session, uri, params, limit)) {
-            self.agreed(std::slice::from_ref(uri)).await;
+            self.agreed(&[Arc::clone(uri)].into()).await;
             let state = self.state.lock();
             let entry = state.uris.get(uri);
             verdict = Some(entry.map_or_else(Verdict::default, |entry| entry.verdict.clone()));
@@ -200,7 +202,7 @@ impl SubscriptionRegistry {
 
     /// Makes a session's subscriptions on the base connection match the record. Returns the new
     /// ones, once the server has answered.
-    pub(crate) async fn subscribe_as_recorded(&self, session: &Caller) -> Vec<Arc<str>> {
+    pub(crate) async fn subscribe_as_recorded(&self, session: &Caller) -> Names {
         let recorded = self.settings.records.resources(session);
         let added =
             self.change(|state| state.set_subscribed(session, recorded, self.settings.limit));
@@ -233,19 +235,19 @@ impl SubscriptionRegistry {
     /// Whether a task is named for a listener of `principal`.
     pub(crate) fn any_task(&self, principal: &Principal) -> bool {
         let state = self.state.lock();
-        let is_of = |id: &ListenerId| state.is_of(*id, principal);
-        let is_of_session = |session: &Session| session.caller.principal() == principal;
-        state.tasks.values().any(|entry| {
-            entry.listeners().any(is_of) || state.following(Some(entry)).any(is_of_session)
-        })
+        let mut named = state
+            .tasks
+            .values()
+            .flat_map(|entry| state.listeners_of(entry));
+        named.any(|listener| listener.principal() == principal)
     }
 
     /// The resources that `principal`'s listeners without a session want, without those that the
     /// server refused, and the generation of that demand.
-    pub(crate) fn resources_of(&self, principal: &Principal) -> (u64, HashSet<Arc<str>>) {
+    pub(crate) fn resources_of(&self, principal: &Principal) -> (u64, Names) {
         let state = self.state.lock();
-        let is_of = |id: &ListenerId| state.is_of(*id, principal);
-        let is_wanted = |entry: &Entry| entry.is_wanted() && entry.listeners().any(is_of);
+        let is_of = |listener: &Listener| Audience::Of(principal).includes(listener);
+        let is_wanted = |entry: &Entry| entry.is_wanted() && state.listeners_of(entry).any(is_of);
         let wanted = state.uris.iter().filter(|(_, entry)| is_wanted(entry));
         let wanted = wanted.map(|(uri, _)| Arc::clone(uri)).collect();
         (state.generation, wanted)
@@ -365,17 +367,15 @@ impl SubscriptionRegistry {
         if *origin == Origin::Base && !self.agreement.borrow().announces(change) {
             return;
         }
-        match self.coalescing.admit(origin, &notification, except) {
+        let list = (origin.clone(), notification.method.clone());
+        match self.coalescing.admit(&list, &notification, except) {
             Admission::Deliver => self.deliver_now(origin, &notification, except),
             Admission::Merged => {}
-            Admission::Held(until, ()) => {
-                let (origin, method) = (origin.clone(), notification.method);
-                self.later(until, move |registry| {
-                    if let Some((due, except)) = registry.coalescing.take_due(&origin, &method) {
-                        registry.deliver_now(&origin, &due, except.as_ref());
-                    }
-                });
-            }
+            Admission::Held(until, ()) => self.later(until, move |registry| {
+                if let Some((due, except)) = registry.coalescing.take_due(&list) {
+                    registry.deliver_now(&list.0, &due, except.as_ref());
+                }
+            }),
         }
     }
 
@@ -430,7 +430,10 @@ impl SubscriptionRegistry {
     }
 
     fn deliver_update(&self, audience: Audience<'_>, notification: &Notification) {
-        let dropped = deliver::update(&self.state.lock(), audience, notification);
+        let dropped = self
+            .state
+            .lock()
+            .deliver_update(audience, (notification, None));
         self.warn_of_slow(dropped);
     }
 
@@ -482,7 +485,7 @@ impl SubscriptionRegistry {
 
     fn deliver_now(&self, origin: &Origin, notification: &Notification, except: Option<&Caller>) {
         let dropped = self.change(|state| {
-            deliver::deliver(state, origin, self.settings.shared, notification, except)
+            deliver::deliver(state, origin, self.settings.shared, (notification, except))
         });
         self.warn_of_slow(dropped);
     }
@@ -529,18 +532,15 @@ impl Drop for Registration {
     }
 }
 
-/// Announcements by connection and list.
+/// Merges announcements by connection and list.
 struct Coalescing {
     /// How long announcements are collected.
     settle: Duration,
-    /// A list, since few connections announce changes at the same time.
-    windows: Mutex<Vec<Window>>,
+    windows: Mutex<HashMap<(Origin, Method), Window>>,
 }
 
 /// The time after the delivery of an announcement.
 struct Window {
-    origin: Origin,
-    method: Method,
     end: Instant,
     waiting: Option<Announcement>,
 }
@@ -558,23 +558,15 @@ impl Coalescing {
 
     fn admit(
         &self,
-        origin: &Origin,
+        list: &(Origin, Method),
         notification: &Notification,
         except: Option<&Caller>,
     ) -> Admission<()> {
-        let (now, method) = (Instant::now(), &notification.method);
-        let mut windows = self.windows.lock();
-        windows.retain(|window| window.end > now || window.waiting.is_some());
-        let Some(window) = windows
-            .iter_mut()
-            .find(|window| window.method == *method && window.origin == *origin)
-        else {
-            windows.push(Window {
-                origin: origin.clone(),
-                method: method.clone(),
-                end: now + self.settle,
-                waiting: None,
-            });
+        let (now, mut windows) = (Instant::now(), self.windows.lock());
+        windows.retain(|_, window| window.end > now || window.waiting.is_some());
+        let Some(window) = windows.get_mut(list) else {
+            let (end, waiting) = (now + self.settle, None);
+            windows.insert(list.clone(), Window { end, waiting });
             return Admission::Deliver;
         };
         let waiting = window.waiting.take();
@@ -589,11 +581,9 @@ impl Coalescing {
     }
 
     /// The announcement of this list that has waited long enough. The following ones wait again.
-    fn take_due(&self, origin: &Origin, method: &Method) -> Option<Announcement> {
+    fn take_due(&self, list: &(Origin, Method)) -> Option<Announcement> {
         let mut windows = self.windows.lock();
-        let window = windows
-            .iter_mut()
-            .find(|window| window.method == *method && window.origin == *origin)?;
+        let window = windows.get_mut(list)?;
         window.end = Instant::now() + self.settle;
         window.waiting.take()
     }
@@ -607,6 +597,8 @@ mod coalescing_tests {
 
     const SETTLE: Duration = Duration::from_millis(100);
 
+    const TOOLS: (Origin, Method) = (Origin::Base, Method::ToolsChanged);
+
     fn announcement(method: &Method) -> Notification {
         Notification::new(method.clone(), None)
     }
@@ -616,7 +608,7 @@ mod coalescing_tests {
         let coalescing = Coalescing::new(SETTLE);
         let (mut delivered, mut waits) = (0, Vec::new());
         for _ in 0..1000 {
-            match coalescing.admit(&Origin::Base, &announcement(&Method::ToolsChanged), None) {
+            match coalescing.admit(&TOOLS, &announcement(&Method::ToolsChanged), None) {
                 Admission::Deliver => delivered += 1,
                 Admission::Held(until, ()) => waits.push(until),
                 Admission::Merged => {}
@@ -624,13 +616,9 @@ mod coalescing_tests {
         }
         assert_eq!((delivered, waits.len()), (1, 1));
         sleep_until(waits[0]).await;
-        assert!(
-            coalescing
-                .take_due(&Origin::Base, &Method::ToolsChanged)
-                .is_some()
-        );
+        assert!(coalescing.take_due(&TOOLS).is_some());
         // Further announcements follow.
-        let next = coalescing.admit(&Origin::Base, &announcement(&Method::ToolsChanged), None);
+        let next = coalescing.admit(&TOOLS, &announcement(&Method::ToolsChanged), None);
         assert!(
             matches!(next, Admission::Held(until, ()) if until == Instant::now() + SETTLE),
             "{next:?}"
@@ -640,9 +628,10 @@ mod coalescing_tests {
     #[tokio::test(start_paused = true)]
     async fn announcement_after_a_pause_and_those_of_others_are_delivered_at_once() {
         let coalescing = Coalescing::new(SETTLE);
-        let is_delivered = |origin: &Origin, method| {
+        let is_delivered = |origin: &Origin, method: &Method| {
+            let list = (origin.clone(), method.clone());
             matches!(
-                coalescing.admit(origin, &announcement(method), None),
+                coalescing.admit(&list, &announcement(method), None),
                 Admission::Deliver
             )
         };
@@ -662,15 +651,9 @@ mod coalescing_tests {
         for (second, left) in [(client(1), client(1)), (client(2), None), (None, None)] {
             for except in [None, client(1), second] {
                 let announcement = announcement(&Method::ToolsChanged);
-                let _ = coalescing.admit(&Origin::Base, &announcement, except.as_ref());
+                let _ = coalescing.admit(&TOOLS, &announcement, except.as_ref());
             }
-            assert_eq!(
-                coalescing
-                    .take_due(&Origin::Base, &Method::ToolsChanged)
-                    .unwrap()
-                    .1,
-                left
-            );
+            assert_eq!(coalescing.take_due(&TOOLS).unwrap().1, left);
             tokio::time::advance(SETTLE).await;
         }
     }
@@ -681,11 +664,8 @@ mod coalescing_tests {
 pub(crate) struct SessionSubscriptions {
     /// The maximum number of resources per session.
     limit: usize,
-    sessions: Mutex<Recorded>,
+    sessions: Mutex<HashMap<Caller, Names>>,
 }
-
-/// The caller and the resources of each session.
-type Recorded = HashMap<SessionKey, (Caller, HashSet<Arc<str>>)>;
 
 impl SessionSubscriptions {
     pub(crate) fn new(limit: usize) -> Self {
@@ -697,40 +677,35 @@ impl SessionSubscriptions {
 
     /// Adds a subscription.
     pub(crate) fn add(&self, session: &Caller, uri: &Arc<str>) {
-        let Some(key) = session.session() else { return };
         let mut sessions = self.sessions.lock();
-        let (owner, uris) = sessions
-            .entry(key)
-            .or_insert_with(|| (session.clone(), HashSet::new()));
-        if owner == session && uris.len() < self.limit {
+        let uris = sessions.entry(session.clone()).or_default();
+        if uris.len() < self.limit {
             uris.insert(Arc::clone(uri));
         }
     }
 
     /// Removes a subscription.
     pub(crate) fn remove(&self, session: &Caller, uri: &str) {
-        let Some(key) = session.session() else { return };
         let mut sessions = self.sessions.lock();
-        if let Some((owner, uris)) = sessions.get_mut(&key)
-            && owner == session
+        if let Some(uris) = sessions.get_mut(session)
             && uris.remove(uri)
             && uris.is_empty()
         {
-            sessions.remove(&key);
+            sessions.remove(session);
         }
     }
 
     /// The subscriptions of a session.
-    pub(crate) fn resources(&self, session: &Caller) -> HashSet<Arc<str>> {
+    pub(crate) fn resources(&self, session: &Caller) -> Names {
         let sessions = self.sessions.lock();
-        let recorded = session.session().and_then(|key| sessions.get(&key));
-        let own = recorded.filter(|(owner, _)| owner == session);
-        own.map_or_else(HashSet::new, |(_, uris)| uris.clone())
+        sessions.get(session).cloned().unwrap_or_default()
     }
 
     /// Removes all subscriptions of a session.
     pub(crate) fn end(&self, session: SessionKey) {
-        self.sessions.lock().remove(&session);
+        self.sessions
+            .lock()
+            .retain(|caller, _| caller.session() != Some(session));
     }
 }
 
@@ -750,13 +725,6 @@ mod recorded_tests {
         let of = |name| Caller::session_of(Principal::new("issuer", name), key);
         uris.iter().for_each(|uri| records.add(&of("ann"), uri));
         records.add(&of("bob"), &uris[0]);
-        assert_eq!(
-            (
-                records.resources(&of("ann")).len(),
-                records.resources(&of("bob")).len()
-            ),
-            (2, 0)
-        );
         records.remove(&of("bob"), "a:1");
         records.remove(&of("ann"), "a:2");
         assert_eq!(records.resources(&of("ann")), [Arc::clone(&uris[0])].into());

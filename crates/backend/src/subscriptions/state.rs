@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    CallContext, Caller, Interest, KEPT_PARAMS, Listen, Principal, ServerMessage, ServerMessages,
-    SessionKey,
+    CallContext, Caller, Interest, KEPT_PARAMS, Listen, Names, Principal, ServerMessage,
+    ServerMessages, SessionKey,
 };
 use fanlight_protocol::subscription::{Change, Lists};
 use fanlight_protocol::uri::with_parents;
@@ -23,15 +23,15 @@ pub(super) struct Listener {
     /// The lists whose changes it wants.
     pub(super) lists: Lists,
     /// Whether it wants messages to its session.
-    session: bool,
+    pub(super) session: bool,
     /// Few listeners name resources or tasks.
-    names: Option<Box<Names>>,
+    names: Option<Box<Named>>,
     pub(super) context: Arc<CallContext>,
     pub(super) messages: ServerMessages,
 }
 
 /// The resources and the tasks that a listener names.
-type Names = [(Named, Vec<Arc<str>>); 2];
+type Named = [(Kind, Names); 2];
 
 /// The state of a client's session.
 pub(super) struct Session {
@@ -78,7 +78,7 @@ pub(super) struct More {
     /// Reports to the task of the session's own connection whether the session has listeners.
     presence: Option<watch::Sender<bool>>,
     /// The running tasks that are named for it while it listens.
-    tasks: HashSet<Arc<str>>,
+    tasks: Names,
 }
 
 impl Listener {
@@ -148,7 +148,7 @@ pub(super) struct Entry {
 
 /// The kinds of entries that listeners name.
 #[derive(Clone, Copy)]
-enum Named {
+enum Kind {
     Resource,
     Task,
 }
@@ -200,10 +200,10 @@ impl State {
         if !self.has_own_stream(&caller) {
             self.count(lists, session, true);
         }
-        let names = [(Named::Resource, uris), (Named::Task, tasks)];
-        for (named, names) in &names {
+        let names = [(Kind::Resource, uris), (Kind::Task, tasks)];
+        for (kind, names) in &names {
             for name in names {
-                self.subscribe(*named, Subscriber::Listener(id), name, (None, limit));
+                self.subscribe(*kind, Subscriber::Listener(id), name, (None, limit));
             }
         }
         let any = names.iter().any(|(_, names)| !names.is_empty());
@@ -228,9 +228,9 @@ impl State {
         if !self.has_own_stream(&listener.context.caller) {
             self.count(listener.lists, listener.session, false);
         }
-        for (named, names) in listener.names.iter().flat_map(|names| names.iter()) {
+        for (kind, names) in listener.names.iter().flat_map(|names| names.iter()) {
             for name in names {
-                self.unsubscribe(*named, Subscriber::Listener(id), name);
+                self.unsubscribe(*kind, Subscriber::Listener(id), name);
             }
         }
         if let Some(session) = self.session_mut(&listener.context.caller) {
@@ -241,22 +241,22 @@ impl State {
         }
     }
 
-    fn entries(&mut self, named: Named) -> &mut HashMap<Arc<str>, Entry> {
-        match named {
-            Named::Resource => &mut self.uris,
-            Named::Task => &mut self.tasks,
+    fn entries(&mut self, kind: Kind) -> &mut HashMap<Arc<str>, Entry> {
+        match kind {
+            Kind::Resource => &mut self.uris,
+            Kind::Task => &mut self.tasks,
         }
     }
 
     /// Adds a subscriber to a resource or task; false if that would exceed `limit`.
     fn subscribe(
         &mut self,
-        named: Named,
+        kind: Kind,
         who: Subscriber,
         name: &Arc<str>,
         (params, limit): (Option<&Json>, usize),
     ) -> bool {
-        let entries = self.entries(named);
+        let entries = self.entries(kind);
         if !entries.contains_key(name) && entries.len() >= limit {
             return false;
         }
@@ -273,8 +273,8 @@ impl State {
         true
     }
 
-    fn unsubscribe(&mut self, named: Named, who: Subscriber, name: &str) {
-        let entries = self.entries(named);
+    fn unsubscribe(&mut self, kind: Kind, who: Subscriber, name: &str) {
+        let entries = self.entries(kind);
         if let Some(entry) = entries.get_mut(name)
             && entry.subscribers.remove(&who)
             && entry.subscribers.is_empty()
@@ -297,7 +297,7 @@ impl State {
         // The session must belong to the caller.
         if self.session_or_new(caller).is_none()
             || !self.subscribe(
-                Named::Resource,
+                Kind::Resource,
                 Subscriber::Session(key),
                 uri,
                 (params, limit),
@@ -311,15 +311,15 @@ impl State {
 
     pub(super) fn unsubscribe_session(&mut self, caller: &Caller, uri: &str) {
         if let Some((key, _)) = caller.session().zip(self.session(caller)) {
-            self.unsubscribe(Named::Resource, Subscriber::Session(key), uri);
+            self.unsubscribe(Kind::Resource, Subscriber::Session(key), uri);
             self.remove_if_unused(caller);
         }
     }
 
     /// The subscribed resources of a session.
-    pub(super) fn subscribed(&self, caller: &Caller) -> HashSet<Arc<str>> {
+    pub(super) fn subscribed(&self, caller: &Caller) -> Names {
         let session = self.session(caller).and(caller.session());
-        session.map_or_else(HashSet::new, |key| self.uris_of(key).cloned().collect())
+        session.map_or_else(Names::new, |key| self.uris_of(key).cloned().collect())
     }
 
     fn uris_of(&self, key: SessionKey) -> impl Iterator<Item = &Arc<str>> {
@@ -333,17 +333,16 @@ impl State {
     pub(super) fn set_subscribed(
         &mut self,
         caller: &Caller,
-        mut wanted: HashSet<Arc<str>>,
+        mut wanted: Names,
         limit: usize,
-    ) -> Vec<Arc<str>> {
+    ) -> Names {
         for uri in self.subscribed(caller) {
             if !wanted.remove(&uri) {
                 self.unsubscribe_session(caller, &uri);
             }
         }
-        let mut added: Vec<_> = wanted.into_iter().collect();
-        added.retain(|uri| self.subscribe_session(caller, uri, None, limit));
-        added
+        wanted.retain(|uri| self.subscribe_session(caller, uri, None, limit));
+        wanted
     }
 
     /// Names a task for a session while it listens, until the task ends. A session has at most
@@ -367,7 +366,7 @@ impl State {
         let tasks = |session: &mut Session| Some(session.more.as_mut()?.tasks.remove(task));
         let is_followed = self.session_mut(caller).and_then(tasks).unwrap_or_default();
         if let Some(key) = caller.session().filter(|_| is_followed) {
-            self.unsubscribe(Named::Task, Subscriber::Session(key), task);
+            self.unsubscribe(Kind::Task, Subscriber::Session(key), task);
             self.remove_if_unused(caller);
         }
     }
@@ -381,23 +380,11 @@ impl State {
         let tasks = session.more.iter().flat_map(|more| &more.tasks);
         for task in tasks.cloned().collect::<Vec<_>>() {
             if is_listening {
-                self.subscribe(Named::Task, who, &task, (None, limit));
+                self.subscribe(Kind::Task, who, &task, (None, limit));
             } else {
-                self.unsubscribe(Named::Task, who, &task);
+                self.unsubscribe(Kind::Task, who, &task);
             }
         }
-    }
-
-    /// The sessions that a task is named for.
-    pub(super) fn following<'a>(
-        &'a self,
-        entry: Option<&'a Entry>,
-    ) -> impl Iterator<Item = &'a Session> {
-        let subscribers = entry.into_iter().flat_map(|entry| &entry.subscribers);
-        subscribers.filter_map(|subscriber| match subscriber {
-            Subscriber::Session(key) => self.sessions.get(key),
-            Subscriber::Listener(_) => None,
-        })
     }
 
     pub(super) fn end_session(&mut self, key: SessionKey) {
@@ -523,12 +510,6 @@ impl State {
         let mut entries = with_parents(uri).filter_map(|uri| self.uris.get(uri));
         entries.any(|entry| matches!(entry.verdict, Verdict::Accepted))
     }
-
-    /// Whether a listener belongs to `principal`.
-    pub(super) fn is_of(&self, id: ListenerId, principal: &Principal) -> bool {
-        let listener = self.listeners.get(&id);
-        listener.is_some_and(|listener| listener.principal() == principal)
-    }
 }
 
 impl Entry {
@@ -541,15 +522,5 @@ impl Entry {
     pub(super) fn has_session(&self) -> bool {
         let is_session = |subscriber| matches!(subscriber, &Subscriber::Session(_));
         self.subscribers.iter().any(is_session)
-    }
-
-    /// The subscribers that are listeners.
-    pub(super) fn listeners(&self) -> impl Iterator<Item = &ListenerId> {
-        self.subscribers
-            .iter()
-            .filter_map(|subscriber| match subscriber {
-                Subscriber::Listener(id) => Some(id),
-                Subscriber::Session(_) => None,
-            })
     }
 }

@@ -25,9 +25,9 @@ pub(crate) struct TaskProgress {
 #[derive(Default)]
 struct Table {
     tasks: BTreeMap<ServerToken, Tracked>,
-    last_task: u64,
     waits: BTreeMap<u64, Wait>,
-    last_wait: u64,
+    /// The last number that a task or a request has got.
+    last: u64,
 }
 
 /// A progress token that a server got. It is valid on that connection only; on another one it may
@@ -110,8 +110,8 @@ impl TaskProgress {
                 .map(|(sent, _)| *sent);
             oldest.map(|sent| table.tasks.remove(&sent));
         }
-        table.last_task += 1;
-        let number = table.last_task;
+        table.last += 1;
+        let number = table.last;
         table.tasks.insert(
             sent,
             Tracked {
@@ -138,8 +138,8 @@ impl TaskProgress {
         messages: &ServerMessages,
     ) -> WaitGuard<'_> {
         let mut table = self.table.lock();
-        table.last_wait += 1;
-        let number = table.last_wait;
+        table.last += 1;
+        let number = table.last;
         table.waits.insert(
             number,
             Wait {

@@ -62,7 +62,7 @@ fn tools() -> Interest {
 
 fn resource(uri: &str) -> Interest {
     Interest {
-        uris: vec![uri.into()],
+        uris: [uri.into()].into(),
         ..Interest::default()
     }
 }
@@ -201,7 +201,7 @@ async fn resource_is_subscribed_to_once_for_all_listeners() {
     .await;
     let backend = start(settings(server.transport()));
     let interest = Interest {
-        uris: vec!["a:1".into(), "a:no".into()],
+        uris: ["a:1".into(), "a:no".into()].into(),
         ..Interest::default()
     };
     let (first, mut first_inbox) = listen(&backend, interest, without_session).await.unwrap();

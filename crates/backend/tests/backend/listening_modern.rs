@@ -37,7 +37,7 @@ fn prompts() -> Interest {
 
 fn resource(uri: &str) -> Interest {
     Interest {
-        uris: vec![uri.into()],
+        uris: [uri.into()].into(),
         ..Interest::default()
     }
 }
@@ -138,7 +138,7 @@ async fn acknowledgement_decides_and_the_last_listener_ends_the_subscription() {
     let (_server, mut feeds, backend) = subscribing().await;
     let interest = Interest {
         lists: [Change::Tools, Change::Prompts].into_iter().collect(),
-        uris: vec!["a:1".into(), "a:2".into()],
+        uris: ["a:1".into(), "a:2".into()].into(),
         ..resource("")
     };
     let listener = async {
@@ -153,7 +153,7 @@ async fn acknowledgement_decides_and_the_last_listener_ends_the_subscription() {
     });
     let honoured = Interest {
         lists: Change::Prompts.into(),
-        uris: vec!["a:2".into()],
+        uris: ["a:2".into()].into(),
         ..interest
     };
     assert_eq!(listening.honoured, honoured);
@@ -270,7 +270,7 @@ async fn refused_filter_leaves_other_listeners_unchanged() {
 async fn tasks_are_declared_and_unknown_members_have_a_dedicated_subscription() {
     let (_server, mut feeds, backend) = subscribing().await;
     let interest = Interest {
-        tasks: vec!["t1".into()],
+        tasks: ["t1".into()].into(),
         unknown: Some(Json::literal(r#"{"newThings": {"n":1.0}}"#)),
         ..Interest::default()
     };

@@ -28,7 +28,7 @@ async fn notifying() -> Child {
 fn interest() -> Interest {
     Interest {
         lists: Change::Tools.into(),
-        uris: vec!["a:1".into()],
+        uris: ["a:1".into()].into(),
         ..Interest::default()
     }
 }

@@ -52,7 +52,7 @@ fn is_unknown(answer: &str) -> bool {
 
 fn named(task: &str) -> Interest {
     Interest {
-        tasks: vec![task.into()],
+        tasks: [task.into()].into(),
         ..Interest::default()
     }
 }

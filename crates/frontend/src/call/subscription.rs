@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::{
-    CallContext, Interest, Listening, MessageReceiver, ServerMessage, ServerMessages,
+    CallContext, Interest, Listening, MessageReceiver, Names, ServerMessage, ServerMessages,
 };
 use fanlight_gateway::{Gateway, ListenOperation};
 use fanlight_protocol::capability::{
@@ -20,7 +20,7 @@ use fanlight_protocol::capability::{
 use fanlight_protocol::json::{Chunks, Kind, ObjectBuilder};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
-use fanlight_protocol::subscription::{self, Change, subscription_meta};
+use fanlight_protocol::subscription::{self, Change, subscription_meta, texts_of};
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code};
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -65,7 +65,7 @@ pub(crate) struct SubscriptionTerms {
 pub(crate) struct Subscription {
     id: Json,
     /// Long parameters count in the memory for requests as long as their text is kept.
-    _params: Option<Json>,
+    params: Option<Json>,
     /// `None` after the end.
     state: Option<State>,
     messages: MessageReceiver,
@@ -145,7 +145,7 @@ impl Subscriptions {
         });
         Ok(Subscription {
             id: request.id.detached(),
-            _params: request.params.clone(),
+            params: request.params.clone(),
             state: Some(State::Opening(opening)),
             messages: receiver,
             terms,
@@ -198,7 +198,8 @@ impl Subscription {
             None => None,
             Some(State::Opening(opening)) => Some(match ready!(opening.as_mut().poll(cx)) {
                 Ok(listening) => {
-                    let acknowledged = acknowledged(&self.id, &listening.honoured);
+                    let acknowledged =
+                        acknowledged(&self.id, self.params.as_ref(), &listening.honoured);
                     self.state = Some(State::Open(listening));
                     ResponseItem::Message(acknowledged.into_bytes().into())
                 }
@@ -276,16 +277,21 @@ fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
     Ok(Interest::from_filter(&filter))
 }
 
-/// The first message, which reports the accepted part of the filter.
-fn acknowledged(id: &Json, honoured: &Interest) -> Json {
-    let Interest {
-        lists,
-        uris,
-        tasks,
-        unknown,
-        ..
-    } = honoured;
-    let filter = subscription::filter(*lists, uris, tasks, unknown.as_ref());
+/// The first message, which reports the accepted part of the filter, in the client's order.
+fn acknowledged(id: &Json, params: Option<&Json>, honoured: &Interest) -> Json {
+    let asked = params.and_then(|params| params.get("notifications"));
+    let texts = |member, honoured: &Names| {
+        let asked = asked.as_ref();
+        let mut texts: Vec<_> = asked.map_or_else(Vec::new, |all| texts_of(all, member));
+        texts.retain(|text| honoured.contains(text));
+        texts
+    };
+    let filter = subscription::filter(
+        honoured.lists,
+        &texts(subscription::URIS, &honoured.uris),
+        &texts(subscription::TASKS, &honoured.tasks),
+        honoured.unknown.as_ref(),
+    );
     let params = ObjectBuilder::new()
         .member("_meta", &subscription_meta(id))
         .member("notifications", &filter)
@@ -306,7 +312,7 @@ fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
         Method::ResourceUpdated => !honoured.uris.is_empty(),
         Method::TaskChanged => {
             let named = notification.param("taskId").and_then(|id| id.to_str());
-            named.is_some_and(|named| honoured.tasks.iter().any(|task| **task == *named))
+            named.is_some_and(|named| honoured.tasks.contains(&*named))
         }
         Method::Other(name) => {
             honoured.unknown.is_some()

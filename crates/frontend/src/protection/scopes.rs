@@ -273,7 +273,7 @@ mod tests {
             ),
             (
                 Operation::from_interest(&Interest {
-                    tasks: vec!["t".into()],
+                    tasks: ["t".into()].into(),
                     ..Interest::default()
                 }),
                 "mcp:read mcp:call",

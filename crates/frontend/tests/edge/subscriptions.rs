@@ -55,7 +55,10 @@ async fn subscription_carries_requested_notifications_under_its_id() {
             && listen.interest.lists.has(Change::Tools)
             && !listen.interest.session
     );
-    assert_eq!(listen.interest.uris, ["a:b".into(), "ignore:".into()]);
+    assert_eq!(
+        listen.interest.uris,
+        ["a:b".into(), "ignore:".into()].into()
+    );
     assert_eq!(
         client.event().await.unwrap(),
         r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"\u0031"},"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a:b"]}}}"#
@@ -149,8 +152,8 @@ async fn malformed_subscription_is_refused() {
     client.send("POST", "/mcp", &headers, &able).await;
     let listen = server.log.listens().await;
     assert_eq!(
-        (listen.interest.tasks.as_slice(), listen.context.tasks),
-        (&["t".into()][..], Some(TaskDialect::Extension))
+        (&listen.interest.tasks, listen.context.tasks),
+        (&["t".into()].into(), Some(TaskDialect::Extension))
     );
     let mut other = server.connect().await;
     let refused = other

@@ -21,7 +21,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendError, Call, CallContext, HandleSeal, Listen, PolicyKind, PolicySubject, TaskDialect,
+    BackendError, Call, CallContext, HandleSeal, Listen, Names, PolicyKind, PolicySubject,
+    TaskDialect,
 };
 use fanlight_fair::limit;
 use fanlight_protocol::capability::has_tasks_extension;
@@ -370,7 +371,7 @@ impl Tasks {
         &self,
         view: &View,
         context: &Arc<CallContext>,
-        tasks: &[Arc<str>],
+        tasks: &Names,
     ) -> HashMap<Arc<str>, BackendId> {
         let mut owners = HashMap::new();
         let mut unknown = Vec::new();

@@ -872,7 +872,7 @@ async fn tasks_of_hidden_tools_do_not_exist() {
         let list = at(READERS, "tasks/list", "{}".into()).await;
         assert!(list.contains(r#""tasks":[{"taskId":"mine"}]"#), "{list}");
         let interest = Interest {
-            tasks: vec!["a-mine".into(), "a-theirs".into(), "theirs".into()],
+            tasks: ["a-mine".into(), "a-theirs".into(), "theirs".into()].into(),
             ..Interest::default()
         };
         let (client, _) = scene.listen_at(READERS, interest).await;
@@ -1018,7 +1018,7 @@ async fn updates_of_hidden_resources_reach_no_listener() {
         "file:///private",
     ]
     .map(Arc::from)
-    .to_vec();
+    .into();
     let (mut client, _) = scene
         .listen_at(
             READERS,

@@ -10,7 +10,7 @@ use fanlight_canonical::rights::{ItemFilter, ItemKind, NameForm, ServerNames, Se
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, BackendTraits, Call, CallContext,
     Caller, Decidable as _, Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver,
-    Parent, Pending, Principal, ServerMessage, ServerMessages, SessionKey, SignInWish,
+    Names, Parent, Pending, Principal, ServerMessage, ServerMessages, SessionKey, SignInWish,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
@@ -242,7 +242,7 @@ impl Fake {
             uris: if flag("resources", "subscribe") {
                 interest.uris.clone()
             } else {
-                Vec::new()
+                Names::new()
             },
             tasks: interest
                 .tasks

@@ -270,7 +270,7 @@ async fn results_that_are_not_public_or_have_no_ttl_are_not_kept() {
 async fn announced_changes_evict_kept_results() {
     let scene = reader(PUBLIC);
     let interest = Interest {
-        uris: vec!["x://fanlight--a/1".into()],
+        uris: ["x://fanlight--a/1".into()].into(),
         ..Interest::default()
     };
     let _client = scene.listen(interest).await;
@@ -297,7 +297,7 @@ async fn read_that_began_before_a_change_is_neither_kept_nor_joined() {
     let scene = reader("");
     let _client = scene
         .listen(Interest {
-            uris: vec!["x://fanlight--a/1".into()],
+            uris: ["x://fanlight--a/1".into()].into(),
             ..Interest::default()
         })
         .await;
@@ -324,7 +324,7 @@ async fn change_evicts_once_for_any_number_of_listeners() {
     let several = scene(vec![announcing("a", &[]), fake("b", &[])]);
     for scene in [only, several] {
         let interest = Interest {
-            uris: vec!["x://1".into()],
+            uris: ["x://1".into()].into(),
             lists: Change::Resources.into(),
             session: true,
             ..Interest::default()
@@ -417,7 +417,7 @@ async fn reads_of_the_only_backend_are_kept_and_evicted() {
     };
     let mut client = scene
         .listen(Interest {
-            uris: vec!["x://1".into()],
+            uris: ["x://1".into()].into(),
             lists: Change::Tools.into(),
             ..Interest::default()
         })

@@ -340,7 +340,7 @@ async fn subscription_continues_at_the_backend_that_replaces_another() {
     let scene_b = || entry(scene.ids[1], &scene.backends[1], None);
     let mut client = scene
         .listen(Interest {
-            uris: vec!["x://1".into()],
+            uris: ["x://1".into()].into(),
             ..Interest::default()
         })
         .await;

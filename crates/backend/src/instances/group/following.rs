@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendError, Interest, Listen, Listening};
+use fanlight_canonical::{BackendError, Interest, Listen, Listening, Names};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -75,30 +75,18 @@ async fn move_listening(
 
 /// The endpoints to listen at, with the interests at each.
 fn plan(group: &Group, listen: &Listen) -> Result<Plan, BackendError> {
-    let members = group.members.load();
     let main = group.home(&listen.context)?;
-    let number = main.number;
     let interest = Interest {
-        tasks: Vec::new(),
+        tasks: Names::new(),
         ..listen.interest.clone()
     };
-    let mut plan = Plan::from([(number, (main, interest))]);
+    let mut plan = Plan::from([(main.number, (Arc::clone(&main), interest))]);
     for task in &listen.interest.tasks {
-        let home = group
-            .common
-            .owners
-            .endpoint_of(task, &listen.context.caller);
-        let home = members.iter().find(|member| Some(member.number) == home);
-        let (_, interest) = match home {
-            Some(home) => plan
-                .entry(home.number)
-                .or_insert_with(|| (Arc::clone(home), Interest::default())),
-            None => match plan.get_mut(&number) {
-                Some(main) => main,
-                None => continue,
-            },
-        };
-        interest.tasks.push(Arc::clone(task));
+        let home = group.home_of(task, &listen.context.caller);
+        let member = home.unwrap_or_else(|| Arc::clone(&main));
+        let part = plan.entry(member.number);
+        let (_, interest) = part.or_insert_with(|| (member, Interest::default()));
+        interest.tasks.insert(Arc::clone(task));
     }
     Ok(plan)
 }

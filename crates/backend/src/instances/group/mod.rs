@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_canonical::{
-    BackendError, BackendState, BackendStatus, Call, CallContext, Listen, Listening, Pending,
-    SessionKey,
+    BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Listen, Listening,
+    Pending, SessionKey,
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, code};
@@ -60,7 +60,7 @@ pub(super) struct Group {
     /// have sessions, tasks or calls.
     pub(super) members: ArcSwap<Vec<Arc<Instance>>>,
     /// The endpoint for lists.
-    primary: ArcSwapOption<Primary>,
+    primary: ArcSwapOption<Instance>,
     /// Notified when an endpoint is added, removed or changes its state, and when a session has
     /// left one.
     changes: watch::Sender<()>,
@@ -68,12 +68,6 @@ pub(super) struct Group {
     hasher: RandomState,
     next_number: AtomicU64,
     _end: DropGuard,
-}
-
-/// The endpoint for lists.
-struct Primary {
-    member: Arc<Instance>,
-    since: Instant,
 }
 
 impl Group {
@@ -92,6 +86,8 @@ impl Group {
             owners: Arc::new(TaskOwners::new(limits.tasks, limits.task_state_bytes)),
             subscribed: Arc::new(SessionSubscriptions::new(limits.subscriptions)),
             process_log: Arc::clone(&server.process_log),
+            connected: watch::Sender::default(),
+            states: watch::Sender::default(),
             tasks: server.tasks.clone(),
             shutdown,
         };
@@ -155,7 +151,8 @@ impl Group {
         }
         if call.method.is_list()
             && let Some(primary) = self
-                .primary()
+                .primary
+                .load_full()
                 .filter(|primary| tried.is_empty() && primary.is_connected())
         {
             return Some(primary);
@@ -180,13 +177,6 @@ impl Group {
                 self.hasher.hash_one((session, number))
             }),
         }
-    }
-
-    fn primary(&self) -> Option<Arc<Instance>> {
-        self.primary
-            .load()
-            .as_ref()
-            .map(|primary| Arc::clone(&primary.member))
     }
 
     /// Whether all endpoints recently said that repeating the request is harmless.
@@ -328,7 +318,8 @@ impl Group {
     /// Sends a request about a task to the endpoint that has it. If that is unknown or unreachable,
     /// asks the others, since a server's endpoints may share their tasks.
     async fn about_task(&self, call: Call) -> Result<Response, BackendError> {
-        let home = self.home_of(&call);
+        let task = call.param("taskId").and_then(|id| id.to_str());
+        let home = task.and_then(|task| self.home_of(&task, &call.context.caller));
         let first = match &home {
             Some(home) => Some(Arc::clone(home)),
             None => self.first_instance(&call).await,
@@ -353,18 +344,12 @@ impl Group {
         outcome
     }
 
-    /// The endpoint with the task that a request names.
-    fn home_of(&self, call: &Call) -> Option<Arc<Instance>> {
-        let id = call.param("taskId")?;
-        let number = self
-            .common
-            .owners
-            .endpoint_of(&id.as_str()?, &call.context.caller)?;
-        self.members
-            .load()
-            .iter()
-            .find(|member| member.number == number)
-            .cloned()
+    /// The endpoint with a caller's task.
+    fn home_of(&self, task: &str, caller: &Caller) -> Option<Arc<Instance>> {
+        let number = self.common.owners.endpoint_of(task, caller)?;
+        let members = self.members.load();
+        let home = members.iter().find(|member| member.number == number);
+        home.cloned()
     }
 
     /// The error of a request without an endpoint.
@@ -382,7 +367,8 @@ impl Group {
         let members = self.members.load();
         let session = client.session();
         let of_session = session.and_then(|key| self.session_member(&members, client, key, &[]));
-        let connected = || self.primary().filter(|primary| primary.is_connected());
+        let primary = || self.primary.load_full();
+        let connected = || primary().filter(|primary| primary.is_connected());
         of_session
             .or_else(connected)
             .or_else(|| members.first().cloned())
@@ -467,34 +453,6 @@ impl Group {
     pub(super) fn wake(&self) {
         self.only.iter().for_each(|only| only.pool.base.wake());
     }
-
-    /// Waits for a connection for lists that was made after `since`. Returns its time.
-    pub(super) async fn connection_made(&self, since: Option<Instant>) -> Instant {
-        if let Some(only) = &self.only {
-            return only.pool.connection_made(since).await;
-        }
-        let mut changes = self.changes.subscribe();
-        loop {
-            changes.mark_unchanged();
-            let primary = self.primary.load_full();
-            if let Some(primary) = &primary
-                && since.is_none_or(|since| since < primary.since)
-            {
-                return primary.since;
-            }
-            let made = async {
-                match &primary {
-                    Some(primary) => primary.member.pool.connection_made(since).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                made = made => return made,
-                // The sender lives as long as this.
-                _ = changes.changed() => {}
-            }
-        }
-    }
 }
 
 /// The status of a server without an instance.
@@ -522,27 +480,6 @@ type Tried = SmallVec<[u64; 4]>;
 /// Equally suitable endpoints.
 type Equals<'a> = SmallVec<[&'a Arc<Instance>; 8]>;
 
-/// The suitability of an endpoint; the first is the best.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Suitability {
-    Ready,
-    Connecting,
-    Down,
-}
-
-impl Suitability {
-    /// The suitability of an endpoint. `may_try` tells whether the request can show that the
-    /// endpoint answers calls again.
-    fn judge(readiness: Readiness, may_try: bool) -> Self {
-        match readiness {
-            Readiness::Trial if may_try => Self::Ready,
-            Readiness::Ready => Self::Ready,
-            Readiness::Connecting => Self::Connecting,
-            Readiness::Trial | Readiness::Down => Self::Down,
-        }
-    }
-}
-
 /// The readiness of the best untried endpoint, if there is one.
 fn best(members: &[Arc<Instance>], tried: &[u64]) -> Option<Readiness> {
     open(members, tried).map(|member| member.readiness()).min()
@@ -556,17 +493,13 @@ fn better_of_two(
     method: &Method,
 ) -> Option<Arc<Instance>> {
     let may_try = Item::is_of(method);
-    let (fit, trial) = best_suited(members, tried, may_try);
-    if let Some(trial) = trial.filter(|_| may_try) {
+    let (mut fit, trial) = best_suited(members, tried, may_try);
+    if let Some(trial) = trial {
         return Some(Arc::clone(trial));
     }
-    let first = fastrand::usize(..fit.len().max(1));
-    let second =
-        (first + 1 + fastrand::usize(..fit.len().saturating_sub(1).max(1))) % fit.len().max(1);
-    let drawn = [first, second].into_iter().filter_map(|at| fit.get(at));
-    drawn
-        .min_by_key(|member| member.load.cost())
-        .map(|member| Arc::clone(member))
+    fastrand::shuffle(&mut fit);
+    let drawn = fit.into_iter().take(2);
+    drawn.min_by_key(|member| member.load.cost()).cloned()
 }
 
 /// The most suitable endpoint with the highest value. It stays the same while the most suitable
@@ -582,21 +515,25 @@ fn choose_by_value(
         .cloned()
 }
 
-/// The most suitable endpoints, and one of them whose trial is due.
+/// The most suitable endpoints, and one of them whose trial is due. `may_try` tells whether the
+/// request can show that such an endpoint answers calls again.
 fn best_suited<'a>(
     members: &'a [Arc<Instance>],
     tried: &[u64],
     may_try: bool,
 ) -> (Equals<'a>, Option<&'a Arc<Instance>>) {
-    let (mut fit, mut trial, mut best) = (Equals::new(), None, Suitability::Down);
+    let (mut fit, mut trial, mut best) = (Equals::new(), None, Readiness::Down);
     for member in open(members, tried) {
-        let readiness = member.readiness();
-        let suitability = Suitability::judge(readiness, may_try);
-        if suitability < best {
-            (fit, trial, best) = (Equals::new(), None, suitability);
+        let (readiness, is_trial) = match member.readiness() {
+            Readiness::Trial if may_try => (Readiness::Ready, true),
+            Readiness::Trial => (Readiness::Down, false),
+            other => (other, false),
+        };
+        if readiness < best {
+            (fit, trial, best) = (Equals::new(), None, readiness);
         }
-        if suitability == best {
-            trial = trial.or((readiness == Readiness::Trial).then_some(member));
+        if readiness == best {
+            trial = trial.or(is_trial.then_some(member));
             fit.push(member);
         }
     }

@@ -5,15 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use futures_util::future::{pending, select_all};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::super::instance::Instance;
 use super::super::places::{Place, Places};
-use super::{Group, Primary};
-use crate::connection::supervised::State;
+use super::Group;
 use crate::settings::{BackendSettings, Endpoints, HealthPolicy};
 
 /// The interval between checks whether a leaving endpoint is still needed. A constant, since
@@ -108,62 +105,45 @@ impl Group {
     /// Chooses the primary endpoint. It changes only if the current one is gone. If none is usable,
     /// it stays, unless it has left.
     fn choose_primary(&self, members: &[Arc<Instance>]) {
-        let usable = || {
-            members
-                .iter()
-                .filter(|member| !member.is_leaving() && member.is_connected())
+        let is_usable = |member: &Instance| !member.is_leaving() && member.is_connected();
+        let first = members.iter().find(|member| is_usable(member)).cloned();
+        let may_stay = |primary: &Instance| match first {
+            Some(_) => is_usable(primary),
+            None => !primary.is_leaving(),
         };
-        let current = self.primary.load();
-        let may_stay = |primary: &Primary| match usable().next() {
-            Some(_) => usable().any(|member| member.number == primary.member.number),
-            None => !primary.member.is_leaving(),
-        };
-        if !current.as_ref().is_some_and(|primary| may_stay(primary)) {
-            let primary = |first| {
-                Arc::new(Primary {
-                    member: Arc::clone(first),
-                    since: Instant::now(),
-                })
-            };
-            self.primary.store(usable().next().map(primary));
+        let mut connected = None;
+        if !self.primary.load().as_deref().is_some_and(may_stay) {
+            connected = first.as_ref().map(|_| Instant::now());
+            self.primary.store(first);
         }
+        if let Some(primary) = &*self.primary.load() {
+            connected = connected.max(primary.connected());
+        }
+        self.common.connected.send_if_modified(|last| {
+            let latest = connected.max(*last);
+            std::mem::replace(last, latest) != latest
+        });
     }
 }
 
 /// Adds and removes endpoints, and follows their states, until the group is gone.
 async fn keep(group: Weak<Group>, mut places: watch::Receiver<Arc<[Place]>>) {
-    let mut watched: Vec<(u64, watch::Receiver<State>)> = Vec::new();
+    let Some(mut states) = group.upgrade().map(|group| group.common.states.subscribe()) else {
+        return;
+    };
     let mut may_move = true;
     loop {
+        states.mark_unchanged();
         let some_leave = {
             let Some(group) = group.upgrade() else { return };
             group.let_go();
             let members = group.members.load_full();
-            watched.retain(|(known, _)| members.iter().any(|member| member.number == *known));
-            for member in members.iter() {
-                if watched.iter().all(|(known, _)| *known != member.number) {
-                    watched.push((member.number, member.state()));
-                }
-            }
-            watched
-                .iter_mut()
-                .for_each(|(_, state)| state.mark_unchanged());
             group.note(&members);
             members.iter().any(|member| member.is_leaving())
         };
-        let states = watched.iter_mut().map(|(_, state)| state.changed().boxed());
-        let states: Vec<_> = states.collect();
-        let any_state = async {
-            if states.is_empty() {
-                pending().await
-            } else {
-                select_all(states).await.0
-            }
-        };
         tokio::select! {
-            // A state's sender ends with its endpoint, which ends with the server or when it is
-            // removed.
-            ended = any_state => if ended.is_err() { sleep(LOOK).await },
+            // An error means that the group has ended.
+            changed = states.changed() => if changed.is_err() { return },
             moved = places.changed(), if may_move => match (moved, group.upgrade()) {
                 (Ok(()), Some(group)) => {
                     let next = Arc::clone(&places.borrow_and_update());

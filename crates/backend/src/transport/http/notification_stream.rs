@@ -55,20 +55,22 @@ impl HttpTransport {
             Position::default(),
             Backoff::new(self.context.timeouts.reconnect),
         );
-        let (mut opened, mut was_open, mut missed) = (may_be_expired, false, false);
+        let (mut was_open, mut missed) = (false, false);
         loop {
             let (began, mut failing) = (Instant::now(), false);
             // Boxed, since it is large and the stream outlasts it.
             match Box::pin(self.get(position.last_event.as_ref())).await {
                 Ok(Opened::Stream(stream)) => {
                     report(StreamState::Open { missed });
-                    (opened, was_open) = (true, true);
+                    was_open = true;
                     self.listen(stream, &mut position).await;
                     // Without an event id to resume from, messages sent meanwhile are lost.
                     missed = position.last_event.is_none();
                 }
                 // 2025-11-25 basic/transports, Session Management.
-                Ok(Opened::Refused { status: 404 }) if opened && self.has_session() => {
+                Ok(Opened::Refused { status: 404 })
+                    if (was_open || may_be_expired) && self.has_session() =>
+                {
                     return StreamUnavailable::SessionGone;
                 }
                 Ok(Opened::Refused { status: 400 | 404 })

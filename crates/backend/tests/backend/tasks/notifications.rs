@@ -26,7 +26,7 @@ fn changed(params: &str) -> String {
 
 fn task(id: &str) -> Interest {
     Interest {
-        tasks: vec![id.into()],
+        tasks: [id.into()].into(),
         ..Interest::default()
     }
 }

@@ -12,11 +12,14 @@ fn notification(text: &'static str) -> Notification {
     }
 }
 
-fn asked(filter: &'static str) -> Result<Interest, RpcError> {
-    let params = ObjectBuilder::new()
+fn params(filter: &'static str) -> Json {
+    ObjectBuilder::new()
         .member("notifications", &Json::literal(filter))
-        .finish();
-    interest(Some(&params), 3)
+        .finish()
+}
+
+fn asked(filter: &'static str) -> Result<Interest, RpcError> {
+    interest(Some(&params(filter)), 3)
 }
 
 #[test]
@@ -25,11 +28,11 @@ fn filter_is_read_and_acknowledged() {
     let read = asked(all).unwrap();
     assert_eq!((read.lists, read.session), (Change::Tools.into(), false));
     assert_eq!(
-        (read.uris.as_slice(), read.tasks.as_slice()),
-        (&["a:b".into()][..], &["t".into()][..])
+        (read.uris.clone(), read.tasks.clone()),
+        (["a:b".into()].into(), ["t".into()].into())
     );
     assert_eq!(
-        acknowledged(&Json::literal(r#""\u0031""#), &read).as_text(),
+        acknowledged(&Json::literal(r#""\u0031""#), Some(&params(all)), &read).as_text(),
         r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"\u0031"},"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a:b"],"taskIds":["t"],"x/y":{ "a":1.0}}}}"#
     );
     assert!(asked("{}").unwrap().is_empty());
