@@ -26,7 +26,7 @@ use tracing::debug;
 
 use crate::catalogue::{Change, Listener};
 use crate::routing::{self, Directory, Place};
-use crate::tasks::Tasks;
+use crate::tasks::{self, Tasks};
 use crate::topology::{BackendId, Filtered, Topology, View};
 
 /// How many listeners are set up again at the same time. No option: the limit spares servers, and
@@ -180,7 +180,7 @@ struct ListenRequest<'a> {
 #[derive(Default)]
 struct BackendSubscription {
     interest: Interest,
-    /// The client's names for the resources in `interest`.
+    /// The client's names for the resources in `interest`, and for tasks with an alias.
     names: HashMap<Arc<str>, Arc<str>>,
 }
 
@@ -223,8 +223,12 @@ impl ListenRequest<'_> {
             };
             if !listening.honoured.is_empty() {
                 let mut part = std::mem::take(&mut listening.honoured);
-                let named = |uri: &Arc<str>| subscription.names.get(uri).cloned();
+                let named = |own: &Arc<str>| subscription.names.get(own).cloned();
                 part.uris = part.uris.iter().filter_map(named).collect();
+                let tasks = part.tasks.iter();
+                part.tasks = tasks
+                    .map(|id| named(id).unwrap_or_else(|| Arc::clone(id)))
+                    .collect();
                 honoured.extend(part);
                 listenings.push(listening.into_guard());
             }
@@ -295,11 +299,19 @@ impl ListenRequest<'_> {
 
         let mut all = Vec::new();
         for backend in view.ids() {
+            let mut names = HashMap::new();
             let tasks = interest
                 .tasks
                 .iter()
                 .filter(|id| owners.get(*id) == Some(&backend))
-                .cloned()
+                .map(|id| match view.unalias(id) {
+                    Some((_, own)) => {
+                        let own: Arc<str> = own.into();
+                        names.insert(Arc::clone(&own), Arc::clone(id));
+                        own
+                    }
+                    None => Arc::clone(id),
+                })
                 .collect();
             // A change announced to one client's session concerns the merged list too.
             let session = interest.session;
@@ -321,7 +333,7 @@ impl ListenRequest<'_> {
             if !general.is_empty() {
                 own.push(BackendSubscription {
                     interest: general,
-                    names: HashMap::new(),
+                    names,
                 });
             }
             for (index, uri) in interest.uris.iter().enumerate() {
@@ -363,11 +375,13 @@ impl ListenRequest<'_> {
         } = self.listen;
         let (context, session) = (Arc::clone(context), context.session());
         lists.observe_messages(backend, session, messages, move |lists, message| {
-            let ServerMessage::Notification(notification) = message else {
-                return Some(message);
-            };
             // By the current rules, which may have changed since the client began to listen.
             let view = View::for_client(lists.topology(), &context);
+            let renamed = |params| tasks.for_client(&view, &context, backend, params);
+            let notification = match tasks::with_params(message, renamed) {
+                ServerMessage::Notification(notification) => notification,
+                other => return Some(other),
+            };
             let is_about_task = matches!(
                 notification.method,
                 Method::TaskStatus | Method::TaskChanged

@@ -1,8 +1,9 @@
-//! Finds the URIs of resources in messages from servers.
+//! Finds the URIs of resources, and the ids of tasks, in messages.
 
 use std::ops::Range;
 
-use fanlight_protocol::json::{Json, Kind};
+use fanlight_protocol::json::{Edits, Json, Kind};
+use fanlight_protocol::meta::RELATED_TASK;
 use fanlight_protocol::{Method, Response, word};
 
 /// A step from a value to its parts.
@@ -49,6 +50,33 @@ const IN_PROMPT: Places = &[(&[Key("messages"), Each, Key("content"), Each], &BL
 const IN_READ_RESULT: Places = &[(&[Key("contents"), Each], &[&[Key("uri")]])];
 const IN_DIRECTORY: Places = &[(&[Key("resources"), Each], &[&[Key("uri")]])];
 const IN_SKILL_RESULT: Places = &[(&[Key("skill")], &SKILL)];
+
+const TASK_ID: Path = &[Key("taskId")];
+const RELATED: Path = &[Key("_meta"), Key(RELATED_TASK), Key("taskId")];
+/// The places of a task's id in params and results of both dialects.
+const IN_ABOUT_TASK: Places = &[
+    (&[Key("task")], &[TASK_ID]),
+    (&[], &[TASK_ID, RELATED]),
+    (&[Key("result")], &[RELATED]),
+];
+
+/// The id of the task that params or a result are about.
+pub(crate) fn find_task(value: &Json) -> Option<String> {
+    value
+        .slice(find(value, IN_ABOUT_TASK).into_iter().next()?)
+        .to_str()
+}
+
+/// Replaces a task's id in params or a result.
+pub(crate) fn rename_task(value: &Json, from: &str, to: &str) -> Json {
+    let mut edits = Edits::new(value.bytes().clone());
+    for place in find(value, IN_ABOUT_TASK) {
+        if value.slice(place.clone()).is_str(from) {
+            edits.replace(place, Json::string(to).into_bytes());
+        }
+    }
+    edits.finish_json()
+}
 
 /// The ranges of the URIs in the answer to a request of this method.
 pub(crate) fn find_in_response(method: &Method, response: &Response) -> Vec<Range<usize>> {

@@ -384,15 +384,20 @@ impl Notification {
 
     /// The notification with the member `key` of `params` replaced, if `params` has it.
     pub fn with_param(&self, key: &str, value: &Json) -> Self {
-        let (Some(range), Some(params)) = (self.param_range(key), self.params.clone()) else {
+        let changed = self
+            .params()
+            .and_then(|params| Some(params.with(params.place(key)?, value)));
+        changed.map_or_else(|| self.clone(), |params| self.with_params(&params))
+    }
+
+    /// The notification with other `params`, if it has any.
+    pub fn with_params(&self, params: &Json) -> Self {
+        let Some(range) = self.params.clone() else {
             return self.clone();
         };
-        let end = params.end - range.len() + value.bytes().len();
-        Self::from_text(
-            self.with_value(range, value),
-            self.method.clone(),
-            Some(params.start..end),
-        )
+        let end = range.start + params.bytes().len();
+        let (text, params) = (self.with_value(range.clone(), params), range.start..end);
+        Self::from_text(text, self.method.clone(), Some(params))
     }
 }
 

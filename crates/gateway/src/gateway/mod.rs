@@ -345,7 +345,7 @@ impl Gateway {
             .transparent_server()
             .filter(|only| Tasks::guard(&call.context, &call.method, only))
             .map(|only| only.id);
-        let answer = match view.transparent_server() {
+        let mut answer = match view.transparent_server() {
             Some(only) if guarded.is_none() || !call.method.is_about_tasks() => {
                 self.pass(view, only, call).await
             }
@@ -362,19 +362,15 @@ impl Gateway {
             Some(Ok(Target::One(routed))) => Some(routed.backend),
             _ => guarded,
         };
-        if let (Ok(response), Some(backend)) = (&answer, answered)
-            && let Some(task) = tasks::created_task(response)
+        if let (Ok(response), Some(backend)) = (&mut answer, answered)
+            && tasks::created_task(response).is_some()
         {
             let made_by = operation
                 .policy_subject()
                 .filter(|_| request.method == Method::CallTool);
+            let (tasks, made) = (&self.directory.tasks, response.clone());
             // Boxed: few calls create a task.
-            Box::pin(
-                self.directory
-                    .tasks
-                    .note(view, &request.context, backend, &task, made_by),
-            )
-            .await;
+            *response = Box::pin(tasks.note(view, &request.context, backend, made, made_by)).await;
         }
         let answer = answer.unwrap_or_else(|error| {
             Response::from_error(&fault::adapt_to_client(

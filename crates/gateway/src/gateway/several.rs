@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{Call, CallContext, PolicyAction};
+use fanlight_canonical::{Call, PolicyAction};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Response, RpcError, code};
 use futures_util::StreamExt as _;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{Gateway, describe, operation, sent};
 use crate::catalogue::{ListKind, describe_all};
-use crate::tasks::{self, Tasks};
+use crate::tasks::Tasks;
 use crate::topology::{BackendId, Member, View};
 use crate::{extensions, fault};
 
@@ -68,6 +68,7 @@ impl Gateway {
             return Err(unknown);
         }
         let lookup = self.directory.lookup(view, &call.context);
+        let tasks = &self.directory.tasks;
         if let Some(params) = &call.params {
             let routed = lookup.target_of_unknown(params).await;
             // A hidden method must look like one that the server does not have.
@@ -86,8 +87,8 @@ impl Gateway {
                     .id;
                 let context = Arc::clone(&call.context);
                 let response = self.send(view, &routed, call).await?;
-                self.note_task(view, &context, backend, &response).await;
-                return Ok(response);
+                let noted = tasks.note(view, &context, backend, response, None);
+                return Ok(noted.await);
             }
         }
         if let [only] = view.topology().backends()
@@ -110,28 +111,11 @@ impl Gateway {
             // A method that the server does not know certainly did not run.
             if response.error_code() != Some(code::METHOD_NOT_FOUND) {
                 sent(&call.context, &call.method, None, view.get(backend));
-                self.note_task(view, &call.context, backend, &response)
-                    .await;
-                return Ok(response);
+                let noted = tasks.note(view, &call.context, backend, response, None);
+                return Ok(noted.await);
             }
         }
         Err(unknown)
-    }
-
-    /// Remembers the owner of a task that the answer to an unknown method has created.
-    async fn note_task(
-        &self,
-        view: &View,
-        context: &CallContext,
-        backend: BackendId,
-        response: &Response,
-    ) {
-        if let Some(task) = tasks::created_task(response) {
-            self.directory
-                .tasks
-                .note(view, context, backend, &task, None)
-                .await;
-        }
     }
 
     /// Asks servers in turn for a resource that none of them lists. The first result counts.

@@ -155,21 +155,18 @@ impl Page<'_> {
             }
             Part::Page(result) => {
                 let more = result.get(NEXT).filter(|next| next.kind() == Kind::String);
+                let context = &self.call.context;
                 for task in result.get(MEMBER).unwrap_or_default().items() {
+                    let task = self.tasks.for_client(self.view, context, backend.id, task);
                     // The server also lists tasks of tools that the endpoint hides, and perhaps tasks
                     // of other clients.
-                    if self.view.filters(Filtered::Tools)
-                        || Tasks::are_guarded(&self.call.context, backend)
-                    {
-                        let known = self
-                            .tasks
-                            .known(self.view, &self.call.context, Some(&task))
-                            .await;
+                    if self.view.filters(Filtered::Tools) || Tasks::are_guarded(context, backend) {
+                        let known = self.tasks.known(self.view, context, Some(&task)).await;
                         if known.is_none_or(|known| known.backend != backend.id) {
                             continue;
                         }
                     } else {
-                        self.tasks.learn_here(&self.call.context, &task, backend.id);
+                        self.tasks.learn_here(context, &task, backend.id);
                     }
                     self.shown.push(task);
                 }

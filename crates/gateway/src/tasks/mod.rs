@@ -1,9 +1,12 @@
 //! Tasks: a task id belongs to the server that created it, and Fanlight sends requests about the
 //! task there.
 //!
-//! Ids are never rewritten, so the core remembers which server has each task (`owners`). If it does
-//! not know, after a restart or on another replica, it asks the servers that have tasks. Asking for
-//! a task's state changes nothing. Of both dialects of tasks the core reads only ids and lifetimes.
+//! The core remembers which server has each task (`owners`). If it does not know, after a restart or
+//! on another replica, it asks the servers that have tasks. Asking for a task's state changes
+//! nothing. Of both dialects of tasks the core reads only ids and lifetimes.
+//!
+//! Ids stay as they are, unless the client already has a task of the same id at another server. Such
+//! a task gets an alias, made like a resource's.
 //!
 //! Under a policy the core also remembers the call that created a task. A client that may no longer
 //! make that call learns nothing of the task. Other replicas share both facts, and decide by their
@@ -22,12 +25,12 @@ use std::time::Duration;
 
 use fanlight_canonical::{
     BackendError, Call, CallContext, HandleSeal, Listen, Names, PolicyKind, PolicySubject,
-    TaskDialect,
+    ServerMessage, TaskDialect,
 };
 use fanlight_fair::limit;
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Response, RpcError, code, task_support, word};
+use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code, task_support, word};
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::timeout;
@@ -36,6 +39,7 @@ use crate::catalogue::ListWatcher;
 use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, Member, View};
+use crate::uri_places::{find_task, rename_task};
 pub(crate) use owners::reduce;
 pub use owners::{CommonTask, CommonTaskOwners};
 use owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey};
@@ -75,7 +79,10 @@ impl Tasks {
         let task = task_id(call.params.as_ref())?;
         let (method, context) = (call.method.clone(), Arc::clone(&call.context));
         let Known { backend, made_by } = self.owner_of(view, &context, &task).await?;
-        let response = view.send(backend, call).await?;
+        let response = match view.unalias(&task) {
+            Some((_, own)) => send_by_alias(view, backend, call, own, task.clone()).await?,
+            None => view.send(backend, call).await?,
+        };
         match (method, response.result()) {
             (Method::GetTask | Method::CancelTask, Some(state)) => {
                 self.learn(
@@ -99,21 +106,69 @@ impl Tasks {
     }
 
     /// Remembers the owner of a task that a server's answer has created, and the call that created
-    /// it. A later policy may forbid its client to make that call.
+    /// it. A later policy may forbid its client to make that call. Returns the answer with the
+    /// client's id of the task.
     pub(crate) async fn note(
         &self,
         view: &View,
         context: &CallContext,
         backend: BackendId,
-        task: &Json,
+        response: Response,
         made_by: Option<PolicySubject>,
-    ) {
+    ) -> Response {
+        let Some(created) = created_task(&response) else {
+            return response;
+        };
+        // Another replica may know a task of the same id.
+        self.known(view, context, Some(&created)).await;
+        let named = self.for_client(view, context, backend, response.body());
+        let response = response.with_body(&named);
         let known = Known {
             backend,
             made_by: made_by.map(reduce),
         };
-        self.learn(view, context, task, known, Evidence::Created)
-            .await;
+        if let Some(task) = created_task(&response) {
+            self.learn(view, context, &task, known, Evidence::Created)
+                .await;
+        }
+        response
+    }
+
+    /// The alias for a task of this server, if the client has or had a task of the same id at
+    /// another one.
+    fn alias(
+        &self,
+        view: &View,
+        context: &CallContext,
+        backend: BackendId,
+        own: &str,
+    ) -> Option<String> {
+        let alias = view.get(backend)?.naming.alias(own);
+        let find = |key| self.owners.find(&key);
+        let is_elsewhere =
+            |known: Known| known.backend != backend && view.topology().get(known.backend).is_some();
+        let caller = &context.caller;
+        let is_needed = TaskKey::all_of(caller, &alias).any(|key| find(key).is_some())
+            || TaskKey::all_of(caller, own)
+                .filter_map(find)
+                .any(is_elsewhere);
+        is_needed.then_some(alias)
+    }
+
+    /// Params or a result of this server with the client's id of the task that they are about.
+    pub(crate) fn for_client(
+        &self,
+        view: &View,
+        context: &CallContext,
+        backend: BackendId,
+        value: Json,
+    ) -> Json {
+        let renamed = || {
+            let own = find_task(&value)?;
+            let alias = self.alias(view, context, backend, &own)?;
+            Some(rename_task(&value, &own, &alias))
+        };
+        renamed().unwrap_or(value)
     }
 
     async fn learn(
@@ -215,15 +270,20 @@ impl Tasks {
         context: &Arc<CallContext>,
         task: &str,
     ) -> Result<Known, RpcError> {
+        let aliased = view.unalias(task).map(|(owner, _)| owner);
+        let is_guarded = aliased.is_some_and(|owner| Self::are_guarded(context, owner));
         match self.remembered_owner(view, context, task).await {
             Some(known) => Ok(known),
             // A server has tasks of tools that this endpoint hides, and none that Fanlight made
             // itself.
-            None if view.filters(Filtered::Tools) || HandleSeal::is_task(task) => {
+            None if is_guarded || view.filters(Filtered::Tools) || HandleSeal::is_task(task) => {
                 Err(fault::unknown_task(&[]))
             }
             None => Ok(Known {
-                backend: self.find(view, context, task).await?,
+                backend: match aliased {
+                    Some(owner) => owner.id,
+                    None => self.find(view, context, task).await?,
+                },
                 made_by: None,
             }),
         }
@@ -444,6 +504,45 @@ impl Tasks {
             }
         }
         Err(fault::unknown_task(&not_asked))
+    }
+}
+
+/// Sends a request about a task that the client knows by an alias.
+async fn send_by_alias(
+    view: &View,
+    backend: BackendId,
+    mut call: Call,
+    own: String,
+    alias: String,
+) -> Result<Response, RpcError> {
+    let named = |params: Json| rename_task(&params, &alias, &own);
+    call.params = call.params.map(named);
+    let for_client = Arc::new(move |value: Json| rename_task(&value, &own, &alias));
+    let change = Arc::clone(&for_client);
+    let messages = call
+        .messages
+        .with_map(move |message| Some(with_params(message, &*change)));
+    let response = view.send(backend, Call { messages, ..call }).await?;
+    Ok(match response.result() {
+        Some(result) => response.with_body(&for_client(result)),
+        None => response,
+    })
+}
+
+/// A server's message to the client with changed params.
+pub(crate) fn with_params(message: ServerMessage, change: impl Fn(Json) -> Json) -> ServerMessage {
+    let changed = |of: Notification| match of.params() {
+        Some(params) => of.with_params(&change(params)),
+        None => of,
+    };
+    match message {
+        ServerMessage::Notification(of) => ServerMessage::Notification(changed(of)),
+        ServerMessage::TaskProgress(of) => ServerMessage::TaskProgress(changed(of)),
+        ServerMessage::Request(mut request) => {
+            request.params = request.params.map(&change);
+            ServerMessage::Request(request)
+        }
+        other => other,
     }
 }
 

@@ -89,6 +89,86 @@ async fn requests_about_a_task_go_to_the_backend_that_created_it() {
 }
 
 #[tokio::test]
+async fn task_whose_id_the_client_has_from_another_backend_gets_an_alias() {
+    const RELATED: &str = r#""_meta":{"io.modelcontextprotocol/related-task":{"taskId":"s2"}}"#;
+    const ALIAS: &str = "fanlight-uri://fanlight--s2/s2";
+    let about = |text: &str| -> &'static str { format!(r#""result":{{{text}{RELATED}}}"#).leak() };
+    let of = |name, description, made| {
+        let script = [
+            ("tools/list", r#""result":{"tools":[{"name":"t"}]}"#),
+            ("tools/call", made),
+            ("tasks/get", about(r#" "taskId":"s2","x":1.0, "#)),
+            ("tasks/result", about("")),
+            ("tasks/list", r#""result":{"tasks":[{"taskId":"s2"}]}"#),
+        ];
+        tasked(name, description, &script)
+    };
+    let with_unknown = |text: &str| -> &'static str {
+        text.replace(r#""tools":{},"#, r#""tools":{},"unknown":{},"#)
+            .leak()
+    };
+    let (legacy, modern) = (with_unknown(LEGACY), with_unknown(MODERN));
+    let scene = scene(vec![
+        of("s", legacy, r#""result":{"task":{"taskId":"s2"}}"#),
+        of(
+            "s2",
+            modern,
+            r#""result":{"resultType":"task","taskId":"s2"}"#,
+        ),
+    ]);
+    let aliased = |text: &str| text.replace(r#":"s2""#, &format!(r#":"{ALIAS}""#));
+    let make = async |session, tool: &str| {
+        let params = format!(r#"{{"name":"{tool}"}}"#);
+        scene.ask_as(session, "tools/call", &params).await
+    };
+    for session in [Some(1), None] {
+        let first = make(session, "s__t").await;
+        assert_eq!(first, r#"{"task":{"taskId":"s2"}}"#);
+        let second = make(session, "s2__t").await;
+        assert_eq!(second, aliased(r#"{"resultType":"task","taskId":"s2"}"#));
+        scene.forget();
+        let own = format!(r#"{{"taskId":"s2",{RELATED}}}"#);
+        for (method, text) in [
+            ("tasks/get", about(r#" "taskId":"s2","x":1.0, "#)),
+            ("tasks/result", about("")),
+        ] {
+            let text = text.trim_start_matches(r#""result":"#);
+            let answers = [
+                scene.ask_as(session, method, &own).await,
+                scene.ask_as(session, method, &aliased(&own)).await,
+            ];
+            assert_eq!(answers, [text.to_owned(), aliased(text)]);
+            for backend in [0, 1] {
+                assert_eq!(scene.received(backend), [format!("{method} {own}")]);
+            }
+        }
+        let listed = scene.ask_as(session, "tasks/list", "").await;
+        let both = [r#"{"taskId":"s2"}"#, &aliased(r#"{"taskId":"s2"}"#)].join(",");
+        assert!(listed.contains(&both), "{listed}");
+    }
+    let interest = Interest {
+        tasks: [ALIAS, "s2"].map(Arc::from).into(),
+        unknown: Some(Json::literal("{}")),
+        ..Interest::default()
+    };
+    let mut client = scene.listen(interest).await;
+    let honoured = &client.listening.honoured.tasks;
+    assert_eq!(*honoured, [ALIAS, "s2"].map(Arc::from));
+    for (backend, id) in [(0, "s2"), (1, ALIAS)] {
+        let changed = Some(r#"{"taskId":"s2"}"#);
+        scene.backends[backend].announce(Method::TaskChanged, changed);
+        assert_eq!(client.received(), [format!(r#"tasks {{"taskId":"{id}"}}"#)]);
+    }
+    // Another client, and a process that was started again, know nothing yet.
+    assert!(make(Some(2), "s2__t").await.contains(r#":"s2""#));
+    scene.forget();
+    let asked = format!(r#"{{"taskId":"{ALIAS}"}}"#);
+    let found = scene.ask_as(Some(3), "tasks/get", &asked).await;
+    assert!(found.contains(ALIAS), "{found}");
+    assert!(scene.received(0).is_empty());
+}
+
+#[tokio::test]
 async fn task_of_an_authenticated_client_is_asked_for_by_this_client_alone() {
     let script = [
         ("tools/list", r#""result":{"tools":[{"name":"t"}]}"#),
@@ -222,11 +302,10 @@ async fn unknown_task_that_two_backends_know_belongs_to_the_first() {
     );
     assert_eq!(scene.received(1).len(), 1, "both were asked at once");
     // The owner stays the same although the other server lists a task of this id.
+    let listed = scene.ask_as(None, "tasks/list", "").await;
     assert!(
-        scene
-            .ask_as(None, "tasks/list", "")
-            .await
-            .contains(r#""taskId":"t""#)
+        listed.contains(r#""taskId":"fanlight-uri://fanlight--b/t""#),
+        "{listed}"
     );
     assert_eq!(
         scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await,
