@@ -14,7 +14,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::capability::MissingCapability;
-use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
+use fanlight_protocol::json::DEFAULT_NESTING;
+use fanlight_protocol::{
+    Json, MessageError, Method, Notification, Request, Response, RpcError, code, meta,
+};
 use fanlight_telemetry::{ErrorType, Outcome, ServerSpan};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -80,6 +83,20 @@ pub(crate) fn reply_immediately(request: &Request, declared: &Declared) -> Optio
         text: refusal_text(&request.id, &refusal),
         missing,
     })
+}
+
+/// The reply to an invalid message of a server that is a request, whose answer the server awaits.
+pub(crate) fn refuse_invalid(text: &Bytes, error: &MessageError) -> Option<Bytes> {
+    let MessageError::Invalid {
+        id: Some(id),
+        reason,
+    } = error
+    else {
+        return None;
+    };
+    let request = Json::parse(text.clone(), DEFAULT_NESTING).ok()?;
+    let is_request = request.says("jsonrpc", "2.0") && request.get("method").is_some();
+    is_request.then(|| refusal_text(id, &RpcError::new(code::INVALID_REQUEST, reason.clone())))
 }
 
 /// The reply to a request that cannot be sent to the client.
@@ -352,6 +369,31 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+
+    #[test]
+    fn invalid_request_is_refused_and_other_invalid_text_is_not() {
+        let refused = |text: &'static str| {
+            let error = Message::parse(text.into(), 8).unwrap_err();
+            let refusal = refuse_invalid(&Bytes::from_static(text.as_bytes()), &error)?;
+            let refusal = Json::parse(refusal, 8).unwrap();
+            assert_eq!(
+                refusal.at_pointer("/error/code").unwrap().as_i64(),
+                Some(code::INVALID_REQUEST)
+            );
+            refusal.get("id")
+        };
+        let request = r#"{"jsonrpc":"2.0","id":"a","method":"x","params":[]}"#;
+        assert_eq!(refused(request), Some(Json::string("a")));
+        for text in [
+            r#"{"jsonrpc":"2.0","id":1,"result":7}"#,
+            r#"{"jsonrpc":"2.0","method":"x","params":[]}"#,
+            r#"{"level":"info","id":1,"method":"GET"}"#,
+            r#"{"jsonrpc":"2.0","id":{},"method":"x"}"#,
+            "GET",
+        ] {
+            assert_eq!(refused(text), None, "{text}");
+        }
+    }
 
     const LIMIT: Duration = Duration::from_secs(600);
     const LIMITS: ServerRequestLimits = ServerRequestLimits {

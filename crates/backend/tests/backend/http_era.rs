@@ -384,6 +384,7 @@ async fn call_that_ran_is_not_repeated_whatever_its_answer_says_of_a_session() {
     for (code, kind, body, new_sessions) in [
         (400, "application/json", FORGOTTEN, 0),
         (404, "application/json", FORGOTTEN, 1),
+        (200, "application/json", FORGOTTEN, 0),
         (
             400,
             "text/plain",
@@ -443,6 +444,7 @@ async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_statu
         (400, "text/plain", "Bad Request"),
         (404, "text/plain", ""),
         (400, "application/json", FORGOTTEN),
+        (200, "application/json", FORGOTTEN),
         (404, "application/json", FORGOTTEN),
         (404, "application/json", REFUSED),
         (400, "application/json", REFUSED),

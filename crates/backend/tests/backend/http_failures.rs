@@ -97,6 +97,31 @@ async fn invalid_answer_is_an_error() {
 }
 
 #[tokio::test]
+async fn error_without_an_id_answers_the_only_request() {
+    const ERROR: &str = r#"{"code":-32000,"message":"boom","data":1.0}"#;
+    for (is_event, id) in [
+        (false, r#""id":null,"#),
+        (false, ""),
+        (false, r#""id":"server-error","#),
+        (true, r#""id":null,"#),
+    ] {
+        let reply = move || {
+            let text = format!(r#"{{"jsonrpc":"2.0",{id}"error":{ERROR}}}"#);
+            if is_event {
+                Reply::Open(event(&text))
+            } else {
+                ok(text)
+            }
+        };
+        let server = Server::start(move |seen| modern(seen).unwrap_or_else(reply)).await;
+        let answered = start(settings(server.transport()))
+            .request(call("x/y", ""))
+            .await;
+        assert_eq!(answered.unwrap().error().unwrap().as_text(), ERROR);
+    }
+}
+
+#[tokio::test]
 async fn invalid_event_is_skipped_unless_it_was_the_answer() {
     let log = Log::catch();
     let then_answered = |seen: &Seen| {
@@ -104,6 +129,10 @@ async fn invalid_event_is_skipped_unless_it_was_the_answer() {
             "{",
             "plain text",
             r#"{"jsonrpc":"2.0","id":"other","result":7}"#,
+            &format!(
+                r#"{{"jsonrpc":"2.0","id":{},"method":"x","params":[1]}}"#,
+                seen.id()
+            ),
         ]
         .map(event)
         .concat();

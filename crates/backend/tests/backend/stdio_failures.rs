@@ -125,9 +125,17 @@ async fn invalid_lines_are_logged_once_and_affect_no_call() {
     let log = Log::catch();
     let child = Child::modern().await;
     let noise = b"loading \x1b[2Jplugins\n\n[1,2\nid: 3\n{\"jsonrpc\":\"2.0\"}\n\xff\n";
+    // The server numbers its own requests.
+    let requests = (0..9).map(|id| {
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"x\",\"params\":[]}}\n").into_bytes()
+    });
+    let noise = std::iter::once(noise.to_vec()).chain(requests);
     child.on(
         "test/noise",
-        Reply::fault(Fault::Garbage(noise.to_vec(), r#"{"n":1.0}"#.to_owned())),
+        Reply::fault(Fault::Garbage(
+            noise.flatten().collect(),
+            r#"{"n":1.0}"#.to_owned(),
+        )),
     );
     let backend = start(settings(child.transport()));
     assert_eq!(
@@ -139,7 +147,7 @@ async fn invalid_lines_are_logged_once_and_affect_no_call() {
     let warnings: Vec<_> = text.lines().filter(|line| line.contains("WARN")).collect();
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].contains("u001b[2Jplugins"), "{}", warnings[0]);
-    assert!(warnings[1].contains("lines=5"), "{}", warnings[1]);
+    assert!(warnings[1].contains("lines=14"), "{}", warnings[1]);
 }
 
 #[tokio::test]

@@ -15,8 +15,8 @@ use super::pending::{LogTarget, RequestTarget, ServerRequestEvent};
 use crate::log::excerpt;
 use crate::request::dialect::progress_token;
 use crate::request::server_request::{
-    ImmediateReply, PendingServerRequest, cancelled_id, cannot_ask_text, refuse_modern,
-    reply_immediately,
+    ImmediateReply, PendingServerRequest, cancelled_id, cannot_ask_text, refuse_invalid,
+    refuse_modern, reply_immediately,
 };
 use crate::request::{meant_for, messages, request_number, server_request_span};
 use fanlight_canonical::{BackendError, ServerMessage, ServerMessages};
@@ -198,8 +198,10 @@ impl<'a> Reader<'a> {
     }
 
     fn take_garbage(&mut self, text: &Bytes, error: &MessageError) {
-        // An invalid answer fails its request.
-        if let Some(id) = meant_for(text, error)
+        if let Some(refusal) = refuse_invalid(text, error) {
+            self.shared.send_detached(refusal);
+        } else if let Some(id) = meant_for(text, error)
+            // An invalid answer fails its request.
             && self.shared.pending.resolve(
                 id,
                 Err(BackendError::Malformed {

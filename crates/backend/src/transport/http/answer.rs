@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fanlight_http::client::BodyBuffer;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::message::without_mark;
-use fanlight_protocol::{Json, Message, sse};
+use fanlight_protocol::{Json, Message, Response, sse};
 use fanlight_telemetry::metrics::Direction;
 use http::header::{self, HeaderValue};
 use tokio::time::timeout;
@@ -71,20 +71,48 @@ impl HttpTransport {
             let body = self.read_body(http).await?;
             self.record_received(http, &body);
             // Some servers of every revision send the answer in a batch.
-            let messages = messages(body, true);
-            let messages = messages.map_err(|error| malformed_error(error.to_string()))?;
-            let mut answers = messages.filter_map(|message| match message {
-                Message::Response(response) => Some(response),
-                _ => None,
-            });
-            let response =
-                answers.find(|response| request_number(&response.id()) == Some(request.id));
-            let response =
-                response.ok_or_else(|| malformed_error("the body does not answer the request"))?;
+            let found = match messages(body.clone(), true) {
+                Ok(mut messages) => messages
+                    .find_map(|message| match message {
+                        Message::Response(response) => {
+                            Some(response).filter(|it| request_number(&it.id()) == Some(request.id))
+                        }
+                        _ => None,
+                    })
+                    .ok_or_else(|| "the body does not answer the request".into()),
+                Err(error) => Err(error.to_string()),
+            };
+            let response = match found {
+                Ok(response) => response,
+                Err(why) => match unaddressed_error(body) {
+                    Some(error) => Response::from_error_object(&error),
+                    None => return Err(malformed_error(why)),
+                },
+            };
             Ok(Reply::Answer {
                 response,
                 session: session(http, request),
             })
+        }
+    }
+
+    /// The reply to a request, as a rejection if it is an error that may mean the session.
+    pub(super) fn doubt_session(&self, reply: Reply) -> Reply {
+        let Reply::Answer { response, .. } = &reply else {
+            return reply;
+        };
+        let error = response.error().filter(|_| self.has_session());
+        match error.filter(|error| names_session(error.bytes())) {
+            None => reply,
+            error => Reply::Rejected {
+                status: 200,
+                error,
+                session: SessionSigns {
+                    answers: true,
+                    is_named: true,
+                },
+                pause: None,
+            },
         }
     }
 
@@ -204,7 +232,7 @@ impl HttpTransport {
                 pause,
             };
         };
-        session.is_named = names_session(body.get(..EXPLANATION).unwrap_or(&body));
+        session.is_named = names_session(&body);
         match Message::parse(body.clone(), DEFAULT_NESTING) {
             Ok(Message::Response(response)) if request_number(&response.id()) == Some(id) => {
                 match response.error().filter(|_| self.has_session()) {
@@ -223,13 +251,8 @@ impl HttpTransport {
                     },
                 }
             }
-            // An error for no request may lack the id (2026-07-28 streamable-http, Sending
-            // Messages). That makes it an invalid message, but it still says what happened.
             _ => {
-                let error = Json::parse(body, DEFAULT_NESTING)
-                    .ok()
-                    .and_then(|body| body.get("error"));
-                let error = error.filter(Json::is_object);
+                let error = unaddressed_error(body);
                 if let Some(message) = error.as_ref().and_then(|error| error.get("message")) {
                     let message = excerpt(message.bytes(), 200);
                     tracing::debug!(
@@ -248,6 +271,14 @@ impl HttpTransport {
             }
         }
     }
+}
+
+/// The error in a body that is no answer by its id. An error for no request may lack the id
+/// (2026-07-28 streamable-http, Sending Messages). That makes it an invalid message, but it still
+/// says what happened.
+fn unaddressed_error(body: Bytes) -> Option<Json> {
+    let body = Json::parse(without_mark(body), DEFAULT_NESTING).ok()?;
+    body.get("error").filter(Json::is_object)
 }
 
 /// The beginning of a body that says why a request was rejected.
@@ -280,6 +311,7 @@ fn names_session(text: &[u8]) -> bool {
         "closed",
         "expect",
     ];
+    let text = text.get(..EXPLANATION).unwrap_or(text);
     let text = String::from_utf8_lossy(text).to_ascii_lowercase();
     let text = text.replace(['_', '-'], " ");
     (text.contains("session") || text.contains("initiali"))

@@ -152,7 +152,7 @@ impl HttpTransport {
                 self.read_other(http, &request).await
             };
             unanswered.request = None;
-            reply
+            reply.map(|reply| self.doubt_session(reply))
         }
     }
 

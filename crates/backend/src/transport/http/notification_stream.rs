@@ -9,7 +9,7 @@ use super::HttpTransport;
 use super::event_stream::{EventStream, Opened, Position, is_message};
 use crate::request::messages;
 use crate::request::server_request::{
-    ImmediateReply, cancelled_id, cannot_ask_text, reply_immediately,
+    ImmediateReply, cancelled_id, cannot_ask_text, refuse_invalid, reply_immediately,
 };
 use crate::settings::{STABLE_CONNECTION, server_retry};
 use fanlight_canonical::Backoff;
@@ -141,7 +141,7 @@ impl HttpTransport {
         if !is_message(&event) {
             return;
         }
-        match messages(event.data, self.revision.batches) {
+        match messages(event.data.clone(), self.revision.batches) {
             Ok(messages) => {
                 for message in messages {
                     match message {
@@ -153,7 +153,12 @@ impl HttpTransport {
                     }
                 }
             }
-            Err(error) => self.warn_of(&format!("an event that is no message: {error}"), b""),
+            Err(error) => {
+                self.warn_of(&format!("an event that is no message: {error}"), b"");
+                if let Some(refusal) = refuse_invalid(&event.data, &error) {
+                    self.post_detached(refusal);
+                }
+            }
         }
     }
 

@@ -19,7 +19,7 @@ use crate::log::excerpt;
 use crate::request::dialect::concerns;
 use crate::request::server_request::{
     CALL_HAS_ENDED, ImmediateReply, OpenServerRequests, PendingServerRequest, ServerRequestReply,
-    cancelled_id, cannot_ask_text, refuse_modern, reply_immediately,
+    cancelled_id, cannot_ask_text, refuse_invalid, refuse_modern, reply_immediately,
 };
 use crate::request::{
     ActiveRequest, Reply, meant_for, messages, request_number, server_request_span,
@@ -233,7 +233,9 @@ impl HttpTransport {
             Err(error) => {
                 let reason = format!("an event that is no message: {error}");
                 // A malformed answer ends the wait; other malformed messages are skipped.
-                if meant_for(&event.data, &error) == Some(request.id) {
+                if let Some(refusal) = refuse_invalid(&event.data, &error) {
+                    self.post_detached(refusal);
+                } else if meant_for(&event.data, &error) == Some(request.id) {
                     return Err(BackendError::Malformed { reason });
                 }
                 self.warn_of(&reason, &event.data);
@@ -244,8 +246,10 @@ impl HttpTransport {
         let mut answer = None;
         for message in messages {
             match message {
+                // An error for no request in particular is about the only one that was sent.
                 Message::Response(response)
-                    if request_number(&response.id()) == Some(request.id) =>
+                    if request_number(&response.id()) == Some(request.id)
+                        || (response.is_error() && response.id().is_null()) =>
                 {
                     answer = Some(response);
                 }
