@@ -178,6 +178,9 @@ async fn stream_that_cannot_be_resumed_is_refused_or_begins_anew() {
     let stream_of =
         |id: &Option<String>| id.as_deref().unwrap().split_once('-').unwrap().0.to_owned();
     assert_eq!(stream_of(&event.id), stream_of(&next.id));
+    // An empty id names no event.
+    let mut stream = server.connect().await;
+    assert_eq!(stream.listen(&id, Some("")).await.status, 200);
 }
 
 #[tokio::test]

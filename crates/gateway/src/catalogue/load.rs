@@ -131,14 +131,12 @@ impl Walk<'_> {
         let description = described
             .map_err(|_| self.late_failure())?
             .map_err(to_failure)?;
-        let is_declared = match description.capabilities() {
-            Some(all) if self.kind.is_offered_by(&all) => true,
-            // Some servers declare nothing at all and have tools all the same.
-            Some(all) if self.kind == ListKind::Tools && !ListKind::is_any_offered_by(&all) => {
-                false
-            }
-            _ => return Ok(()),
-        };
+        let all = description.capabilities().unwrap_or_default();
+        let is_declared = self.kind.is_offered_by(&all);
+        // Some servers declare nothing at all and have tools all the same.
+        if !is_declared && (self.kind != ListKind::Tools || ListKind::is_any_offered_by(&all)) {
+            return Ok(());
+        }
         let mut seen = HashSet::new();
         let mut cursor = None;
         for _ in 0..self.limits.pages {

@@ -204,18 +204,20 @@ async fn failing_backend_costs_only_its_own_part() {
 
 #[tokio::test]
 async fn server_that_declares_nothing_is_asked_for_tools() {
-    let quiet = fake(
-        "quiet",
-        &[("tools/list", r#""result":{"tools":[{"name":"t"}]}"#)],
-    );
-    let empty = fake("empty", &[]);
-    empty.set("tools/list", Scripted::Fails(unreachable()));
-    for server in [&quiet, &empty] {
-        server.describe_as(Ok(r#"{"capabilities":{}}"#));
+    for nothing in [r#"{"capabilities":{}}"#, "{}"] {
+        let quiet = fake(
+            "quiet",
+            &[("tools/list", r#""result":{"tools":[{"name":"t"}]}"#)],
+        );
+        let empty = fake("empty", &[]);
+        empty.set("tools/list", Scripted::Fails(unreachable()));
+        for server in [&quiet, &empty] {
+            server.describe_as(Ok(nothing));
+        }
+        let scene = scene(vec![quiet, empty]);
+        let list = scene.ask("tools/list", None).await;
+        assert_eq!(list, r#"{"tools":[{"name":"quiet__t"}]}"#);
     }
-    let scene = scene(vec![quiet, empty]);
-    let list = scene.ask("tools/list", None).await;
-    assert_eq!(list, r#"{"tools":[{"name":"quiet__t"}]}"#);
 }
 
 /// Fanlight checks only the outline of a long answer.

@@ -556,11 +556,11 @@ impl Endpoint {
         let (fields, shutdown) = (&arrived.fields, arrived.active.shutdown());
         fields.check_get()?;
         let session = require_session(named)?;
-        // Earlier revisions do not have this header.
+        // Earlier revisions do not have this header, and an empty one names no event.
         let last = fields
             .last_event_id
             .first_value()
-            .filter(|_| session.session.revision().resumes_streams);
+            .filter(|last| !last.is_empty() && session.session.revision().resumes_streams);
         let last = last
             .map(|id| event_id(id.to_str().unwrap_or_default()))
             .transpose()?;
