@@ -153,7 +153,7 @@ async fn task_whose_id_the_client_has_from_another_backend_gets_an_alias() {
     };
     let mut client = scene.listen(interest).await;
     let honoured = &client.listening.honoured.tasks;
-    assert_eq!(*honoured, [ALIAS, "s2"].map(Arc::from));
+    assert_eq!(*honoured, [ALIAS, "s2"].map(Arc::from).into());
     for (backend, id) in [(0, "s2"), (1, ALIAS)] {
         let changed = Some(r#"{"taskId":"s2"}"#);
         scene.backends[backend].announce(Method::TaskChanged, changed);
