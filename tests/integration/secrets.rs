@@ -148,19 +148,31 @@ fn found_configuration_runs_no_program_for_a_secret_unless_the_user_says_so() {
     );
     let file = folder.path().join("fanlight.yaml");
     fs::write(&file, text).unwrap();
-    let run = |more: &[&str]| {
+    let run = |words: &[&str]| {
         let mut command = std::process::Command::new(fanlight().as_std().get_program());
         let output = command
-            .arg("check")
-            .args(more)
+            .args(words)
             .current_dir(folder.path())
             .stdin(std::process::Stdio::null());
         output.output().unwrap()
     };
-    let refused = String::from_utf8_lossy(&run(&[]).stderr).into_owned();
-    assert!(!ran.exists(), "a program of a strange folder was run");
-    assert!(refused.contains("--config"), "{refused}");
-    run(&["--yes"]);
+    for words in [
+        &["audit", "query"][..],
+        &["connections"],
+        &["lean", "suggest"],
+        &["login"],
+        &["logout"],
+        &["policy", "show"],
+        &["state", "export"],
+        &["validate"],
+        &["check"],
+    ] {
+        let refused = String::from_utf8_lossy(&run(words).stderr).into_owned();
+        assert!(!ran.exists(), "{words:?} ran a program of a strange folder");
+        let starts = ["check", "login"].contains(&words[0]);
+        assert!(!starts || refused.contains("--config"), "{refused}");
+    }
+    run(&["check", "--yes"]);
     assert!(ran.exists(), "--yes runs it");
 }
 

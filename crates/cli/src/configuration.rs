@@ -28,12 +28,8 @@ pub fn load(args: &CommonArgs, acts: bool) -> Result<Loaded> {
         }
         return demo::config();
     };
-    let has_consent = if acts && !args.may_act() {
-        let found = read(&paths, &inputs::ask, &not_asked_for);
-        consent::ask(&found?)?
-    } else {
-        true
-    };
+    let has_consent =
+        args.may_act() || (acts && consent::ask(&read(&paths, &inputs::ask, &not_asked_for)?)?);
     let secret: &Secrets = if has_consent {
         &secrets::get
     } else {

@@ -1,13 +1,12 @@
 //! Consent to starting servers from a configuration that was only found in the current folder.
 //! Others may have written that folder, and most commands start servers.
 
+use std::cell::Cell;
 use std::io::{BufRead as _, IsTerminal as _};
 
-use fanlight_config::settings::is_loopback;
 use fanlight_config::{Environment, Loaded, Server, Transport, load_usable};
 use fanlight_protocol::visible::plain;
 use itertools::Itertools as _;
-use url::Url;
 
 use crate::failure::Result;
 use crate::out::complain;
@@ -16,17 +15,19 @@ use crate::out::complain;
 const SHOWN: usize = 1000;
 
 /// Asks the user for consent to a configuration that was found. Returns false if none is needed,
-/// since it neither starts a process nor sends a variable to another machine.
+/// since it only connects to servers: it starts no process, refers to no variable or secret that it
+/// could send elsewhere, and names no file to write.
 pub fn ask(loaded: &Loaded) -> Result<bool> {
-    let enabled = || loaded.config.servers.iter().filter(|server| server.enabled);
-    if enabled().all(|server| !is_process(server)) && !may_send_variables(loaded) {
+    let actions = actions(loaded);
+    if actions.as_deref() == Some("") {
         return Ok(false);
     }
     let path = loaded.path.display();
     let how = format!("read it, then name it with `--config {path}`, or add `--yes`");
     let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    let Some(actions) = actions(loaded).filter(|_| is_terminal) else {
-        let names = enabled().map(|server| plain(&server.name, 60)).join(", ");
+    let Some(actions) = actions.filter(|_| is_terminal) else {
+        let enabled = loaded.config.servers.iter().filter(|server| server.enabled);
+        let names = enabled.map(|server| plain(&server.name, 60)).join(", ");
         return Err(usage!(
             "not starting servers from {path} without your consent ({names}): {how}"
         ));
@@ -42,90 +43,56 @@ pub fn ask(loaded: &Loaded) -> Result<bool> {
     }
 }
 
-fn is_process(server: &Server) -> bool {
-    matches!(server.transport, Transport::Stdio { .. })
-}
-
-/// The configuration with its variables unexpanded.
-fn as_written(loaded: &Loaded) -> Option<Loaded> {
-    let environment = Environment {
-        secret: &|_| Ok("${secret}".to_owned()),
-        ..Environment::from_variables(&|name| Some(format!("${{{name}}}")))
-    };
-    load_usable(std::slice::from_ref(&loaded.path), environment).ok()
-}
-
-/// Whether a server on another machine may receive the value of a variable.
-fn may_send_variables(loaded: &Loaded) -> bool {
-    let is_elsewhere = |server: &&Server| server.enabled && !is_local(server);
-    if !loaded
-        .config
-        .servers
-        .iter()
-        .any(|server| is_elsewhere(&server))
-    {
-        return false;
-    }
-    // If the unexpanded configuration cannot be read, assume the worst.
-    as_written(loaded).is_none_or(|written| {
-        written
-            .config
-            .servers
-            .iter()
-            .filter(is_elsewhere)
-            .any(is_sent_variables)
-    })
-}
-
-fn is_local(server: &Server) -> bool {
-    let is_of_this_machine =
-        |url| Url::parse(url).is_ok_and(|url| is_loopback(url.host_str().unwrap_or_default()));
-    server.urls().all(is_of_this_machine)
-}
-
-fn is_sent_variables(server: &Server) -> bool {
-    let headers = server.transport.headers().unwrap_or_default();
-    server.urls().any(is_written_with_variables)
-        || headers
-            .iter()
-            .any(|(_, value)| is_written_with_variables(value.expose()))
-}
-
-fn is_written_with_variables(text: &str) -> bool {
-    text.contains("${") || text.contains("$%7B")
-}
-
-/// A line for each action of the command, with variables unexpanded; `None` if the configuration
-/// cannot be read that way.
+/// A line for each action that needs consent, with variables and secrets unexpanded; `None` if the
+/// configuration cannot be read that way.
 fn actions(loaded: &Loaded) -> Option<String> {
-    let written = as_written(loaded)?;
-    let lines = written
-        .config
+    let refers = Cell::new(false);
+    let written = |name: &str| {
+        // Every reading looks for the user's folder.
+        refers.set(refers.get() || name != "HOME");
+        Some(format!("${{{name}}}"))
+    };
+    let environment = Environment {
+        secret: &|_| Ok(written("secret").unwrap_or_default()),
+        ..Environment::from_variables(&written)
+    };
+    let config = load_usable(std::slice::from_ref(&loaded.path), environment)
+        .ok()?
+        .config;
+    let own = [&config.state_dir, &config.audit.file, &config.pins.file];
+    let own = own
+        .into_iter()
+        .flatten()
+        .map(|file| ("Fanlight", format!("write {file}")));
+    let enabled = loaded.config.servers.iter().filter(|known| known.enabled);
+    let is_enabled = |server: &&Server| enabled.clone().any(|known| known.name == server.name);
+    let of_servers = config
         .servers
         .iter()
-        .filter(|server| server.enabled)
+        .filter(is_enabled)
         .filter_map(|server| {
+            let sent = server
+                .auth
+                .as_ref()
+                .and_then(|auth| auth.token_file.as_ref());
             let action = match &server.transport {
                 Transport::Stdio { command, args, .. } => {
-                    let words = std::iter::once(command.as_str())
-                        .chain(args.iter().map(String::as_str))
-                        .join(" ");
+                    let words = std::iter::once(command).chain(args).join(" ");
                     format!("start {words}")
                 }
-                Transport::Http { .. } | Transport::Sse { .. }
-                    if is_sent_variables(server) && !is_local(server) =>
-                {
-                    let mut origins = server.urls().map(fanlight_config::origin_of).collect_vec();
-                    origins.dedup();
-                    format!("send values of variables to {}", origins.join(", "))
+                _ if refers.get() || sent.is_some() => {
+                    let origins = server.urls().map(fanlight_config::origin_of).unique();
+                    format!(
+                        "connect to {}, and may send values of variables and files",
+                        origins.format(", ")
+                    )
                 }
                 _ => return None,
             };
-            Some(format!(
-                "  {}: {}\n",
-                plain(&server.name, 60),
-                plain(&action, SHOWN)
-            ))
+            Some((&*server.name, action))
         });
-    Some(lines.collect())
+    let line = |(name, action): (&str, String)| {
+        format!("  {}: {}\n", plain(name, 60), plain(&action, SHOWN))
+    };
+    Some(own.chain(of_servers).map(line).collect())
 }

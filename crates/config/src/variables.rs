@@ -192,7 +192,9 @@ impl Lookup for Variables<'_> {
 
     fn secret(&self, reference: &SecretReference) -> Result<String, String> {
         match reference {
-            SecretReference::File { path } => self.file(path),
+            // A reader that shows what is written answers for the file.
+            SecretReference::File { path } => (self.environment.variable)(&format!("file:{path}"))
+                .map_or_else(|| self.file(path), Ok),
             _ if self.of_client.is_some() => Err(
                 "only files of Fanlight's own may name it, and this is the file of a client"
                     .to_owned(),

@@ -211,12 +211,7 @@ fn run(cli: Cli, log: &mut Log) -> Result {
     // The others only look up what users have granted.
     let starts_servers = !matches!(
         cli.command,
-        Some(
-            Command::Login(_)
-                | Command::Logout(_)
-                | Command::Connections(_)
-                | Command::State { .. }
-        )
+        Some(Command::Logout(_) | Command::Connections(_) | Command::State { .. })
     );
     let loaded = configuration::load(common, starts_servers)?;
     if demo::is_demo(&loaded) && !common.demo && matches!(log, Log::Direct) {
