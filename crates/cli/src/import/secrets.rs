@@ -136,6 +136,9 @@ impl Moved {
                 let escaped = value
                     .replace('\\', "\\\\")
                     .replace('"', "\\\"")
+                    // A shell would expand these.
+                    .replace('$', "\\$")
+                    .replace('`', "\\`")
                     .replace('\n', "\\n");
                 return format!("{name}=\"{escaped}\"\n");
             }
@@ -242,6 +245,18 @@ mod tests {
         assert_eq!(moved.entry("s", &url).to_string(), r#"{"url":"${S_URL}"}"#);
         let plain = json!({ "url": "https://h/mcp?page=2" });
         assert_eq!(moved.entry("s", &plain), plain);
+    }
+
+    #[test]
+    fn env_file_starts_no_program_in_a_shell() {
+        let mut moved = Moved::default();
+        let hostile = "it's $(echo ran) `echo ran` $HOME \\$(echo ran)";
+        moved.entry("a", &env("A_TOKEN", hostile));
+        let script = format!("{}printf %s \"$A_TOKEN\"", moved.to_env_file());
+        let shell = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .output();
+        assert_eq!(String::from_utf8(shell.unwrap().stdout).unwrap(), hostile);
     }
 
     #[test]

@@ -39,6 +39,13 @@ fn entry(server: &Taken) -> Value {
 /// Checks a server's definition. Values of missing variables are not judged.
 pub(super) fn check(server: &Taken, moved: &Moved) -> Result<(), String> {
     let text = format!("mcpServers:\n{}", to_yaml(&entry(server), "  "));
+    // In the client's file these have no effect; in Fanlight's they would.
+    if ["${exec:", "${keyring:"]
+        .iter()
+        .any(|one| text.contains(one))
+    {
+        return Err("a client's file may not refer to a program or a keyring".to_owned());
+    }
     let variable = |name: &str| {
         let known = moved.variables.iter().find(|(known, _)| known == name);
         known
