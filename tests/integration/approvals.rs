@@ -135,6 +135,27 @@ async fn call_waits_for_an_operator_and_then_goes_on() {
 }
 
 #[tokio::test]
+async fn approval_for_one_server_does_not_count_at_another_of_the_same_name() {
+    let (shown, other) = (backend().await, backend().await);
+    let (first, moved) = (
+        asking(&shown, "operator", "10ms"),
+        asking(&other, "operator", "10ms"),
+    );
+    let mut client = Client::start(&first, Era::Modern, Transport::Http).await;
+    let asked = client.request("1", "tools/call", CALL, "").await;
+    let id = asked.member("error.data.approval").trim_matches('"');
+    let path = format!("/api/approvals/{id}/approve");
+    let gateway = client.gateway();
+    assert_eq!(send(gateway.admin, "POST", &path).await.status, 200);
+    gateway.configure(&moved);
+    let (status, report) = gateway.reload().await;
+    assert_eq!(status, 200, "{report}");
+    let again = client.request("2", "tools/call", CALL, "").await;
+    assert_eq!(again.member("error.data.status"), r#""open""#);
+    assert_eq!((calls(&shown), calls(&other)), (0, 0));
+}
+
+#[tokio::test]
 async fn call_that_cannot_wait_is_sent_again_and_runs_once() {
     let backend = backend().await;
     let config = asking(&backend, "operator", "10ms");

@@ -1,13 +1,14 @@
 //! The configured changes of names and tools, filters, approvals and canaries, as settings of the
 //! gateway core.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use fanlight_canonical::rights::{ItemFilter, ItemKind, NameForm, ServerNames, Servers};
 use fanlight_canonical::{ApprovalRule, ApprovedBy, CanaryRule};
 use fanlight_config::{
     Approval, ApproverChoice, Argument, Config, EntryFilter, Naming, NamingStyle, OtherVersion,
-    Server, ToolOverride,
+    Server, ToolOverride, Transport,
 };
 use fanlight_gateway::{
     ApprovalSettings, ArgumentRule, DefinitionMember, NamedServer, NamingPolicy, Rewriting,
@@ -101,6 +102,39 @@ pub fn approval(config: &Config, server: &Server) -> Option<ApprovalSettings> {
         ))),
     };
     Some(ApprovalSettings { without, rule })
+}
+
+/// A number for the way in which a server and its canary are reached. An approval counts for one such
+/// place, so that a call that was approved for one server does not run at another one of the same
+/// name. A rotated secret changes nothing.
+pub fn place(config: &Config, server: &Server) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let canary = server.canary.as_ref().and_then(|canary| {
+        let mut servers = config.servers.iter();
+        servers.find(|server| server.name == canary.server)
+    });
+    for server in std::iter::once(server).chain(canary) {
+        let pairs = match &server.transport {
+            Transport::Stdio {
+                command,
+                args,
+                env,
+                cwd,
+            } => {
+                (command, args, cwd).hash(&mut hasher);
+                env.as_slice()
+            }
+            Transport::Http { headers, .. } | Transport::Sse { headers, .. } => {
+                server.urls().for_each(|url| url.hash(&mut hasher));
+                headers.as_slice()
+            }
+            Transport::Incomplete { .. } => &[],
+        };
+        for (name, value) in pairs {
+            (name, value.as_written()).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
 }
 
 /// The filter on a server's tools, if any.

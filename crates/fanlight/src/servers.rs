@@ -8,7 +8,7 @@ use fanlight_backend::{Backend, BackendLife, BackendSettings, MessageMemory, Ser
 use fanlight_canonical::{BackendClient, BackendState, DefinitionGuard, HandleSeal};
 use fanlight_cli::endpoints::result_rules;
 use fanlight_cli::list_state::{ListState, ServerLists};
-use fanlight_cli::rewriting::{approval, canary_rule, filter, rewriting};
+use fanlight_cli::rewriting::{approval, canary_rule, filter, place, rewriting};
 use fanlight_cli::server_credentials::{ServerCredentials, are_same};
 use fanlight_cli::users::Users;
 use fanlight_config::{Config, ContentChoice, Server, ServerAuth};
@@ -229,6 +229,7 @@ impl Servers {
             tools: filter(config, server),
             rewriting: rewriting(server),
             approval: approval(config, server),
+            place: place(config, server),
             guard: None,
             store,
             canary: None,

@@ -355,6 +355,7 @@ impl Scene {
             prefix: None,
             tools: None,
             approval: None,
+            place: 0,
             rewriting: fanlight_gateway::Rewriting::default(),
             store: None,
             canary: None,

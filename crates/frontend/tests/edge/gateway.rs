@@ -19,6 +19,7 @@ pub(crate) fn gateway(server: Arc<dyn BackendClient>, endpoints: &[&str]) -> Arc
         tools: None,
         rewriting: Rewriting::default(),
         approval: None,
+        place: 0,
         guard: None,
         store: None,
         canary: None,

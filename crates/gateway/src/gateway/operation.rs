@@ -620,7 +620,7 @@ impl Operation {
             arguments: params.and_then(arguments),
             own: self.request.params.as_ref().and_then(arguments),
             more: params.and_then(further_members),
-            rules,
+            rules: rules ^ self.view.get(backend)?.place,
         })
     }
 

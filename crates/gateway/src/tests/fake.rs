@@ -555,6 +555,7 @@ pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> Ba
     BackendEntry {
         guard: None,
         approval: None,
+        place: 0,
         id,
         client: Arc::<Fake>::clone(fake),
         prefix,

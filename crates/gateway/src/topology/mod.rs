@@ -439,6 +439,8 @@ pub struct BackendEntry {
     pub rewriting: Rewriting,
     /// The calls that need approval.
     pub approval: Option<ApprovalSettings>,
+    /// A number for the way in which the server is reached, which approvals are bound to.
+    pub place: u64,
     /// The check of the server's definitions; `None` permits all.
     pub guard: Option<Arc<dyn DefinitionGuard>>,
     /// Keeps its lists beyond the end of the process.
