@@ -479,6 +479,41 @@ async fn acknowledged_entry_is_in_the_file_and_one_that_cannot_be_written_is_not
     );
 }
 
+#[tokio::test]
+async fn line_is_not_acknowledged_in_a_file_that_another_program_has_changed() {
+    type Tamper = fn(&Path);
+    let tampers: [Tamper; 4] = [
+        |file| fs::remove_file(file).unwrap(),
+        |file| fs::rename(file, file.with_extension("1")).unwrap(),
+        |file| fs::write(file, "").unwrap(),
+        |file| {
+            fs::copy(file, file.with_extension("1")).unwrap();
+            fs::rename(file.with_extension("1"), file).unwrap();
+        },
+    ];
+    for (number, tamper) in tampers.into_iter().enumerate() {
+        let folder = TempDir::new().unwrap();
+        let settings = settings(folder.path());
+        let ledger = Ledger::open(settings.clone()).unwrap();
+        let decided = async |item| {
+            let added = ledger.add_durably(entry("ann", item, "decided"));
+            added.unwrap().await
+        };
+        assert_eq!(decided("first").await, Ok(()), "{number}");
+        tamper(&settings.files.current());
+        assert_eq!(decided("lost").await, Err(NotRecorded), "{number}");
+        assert_eq!(decided("last").await, Ok(()), "{number}");
+        let text = lines(&settings.files.current()).concat();
+        assert!(
+            text.contains("last") && text.contains(r#""lost":1"#),
+            "{number}: {text}"
+        );
+        ledger.end();
+        // A copy has all lines.
+        assert_eq!(verified(&settings).is_ok(), number == 3, "{number}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Tampering {
     Change { line: usize, at: usize, byte: u8 },

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::future::Future;
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -437,6 +438,7 @@ impl Writer {
 
     /// Writes entries of `bytes` bytes as one block.
     fn write_block(&mut self, batch: &[(Prepared, Waiting)], bytes: usize) -> io::Result<()> {
+        self.check_file()?;
         let is_full = self.length >= self.shared.retention().file_bytes || self.day != day_now();
         if is_full && self.length > 0 {
             self.rotate()?;
@@ -467,6 +469,23 @@ impl Writer {
             self.shared.untold.fetch_add(untold, Ordering::Relaxed);
         }
         written
+    }
+
+    /// Checks that the log still has the lines that were written, which no other program may move,
+    /// cut or remove. Otherwise opens it again, so that the next block is in the log.
+    fn check_file(&mut self) -> io::Result<()> {
+        let is_there = fs::metadata(self.files.current()).is_ok_and(|it| it.len() == self.length);
+        if is_there && self.file.metadata()?.nlink() > 0 {
+            return Ok(());
+        }
+        // Without it, nobody could tell that there were lines.
+        self.checkpoint();
+        let _ = self.file.unlock();
+        let (files, replica) = (self.files.clone(), self.replica.clone());
+        *self = Self::open(files, replica, Arc::clone(&self.shared))?;
+        Err(io::Error::other(
+            "another program has moved, cut or removed it; `fanlight audit verify` tells what is missing",
+        ))
     }
 
     /// Writes all lines of a block, or nothing. `chain` already counts the lines.
