@@ -111,10 +111,18 @@ impl Masking<'_> {
                     .into_iter()
                     .filter_map(|name| schema.get(name)),
             );
-            let target = schema
-                .peek("$ref")
-                .and_then(|target| self.target(&target.as_str()?));
-            all.extend(target.filter(|target| !all.contains(target)));
+            if let Some(parts) = schema.get("dependentSchemas") {
+                all.extend(parts.members().map(|member| parts.slice(member.value)));
+            }
+            for name in ["$ref", "$dynamicRef"] {
+                if let Some(reference) = schema.peek(name) {
+                    // What cannot be found here may call everything secret.
+                    let target = self.target(&reference.as_str()?)?;
+                    if !all.contains(&target) {
+                        all.push(target);
+                    }
+                }
+            }
             at += 1;
         }
         Some(all)
@@ -122,7 +130,12 @@ impl Masking<'_> {
 
     /// The target of a reference within the schema (JSON Pointer, RFC 6901).
     fn target(&self, reference: &str) -> Option<Json> {
-        let steps = reference.strip_prefix('#')?.split('/').skip(1);
+        let steps = reference.strip_prefix('#')?;
+        // Anchors are not looked for.
+        if !steps.is_empty() && !steps.starts_with('/') {
+            return None;
+        }
+        let steps = steps.split('/').skip(1);
         steps
             .map(pointer_name)
             .try_fold(self.root?.clone(), |at, step| at.get(&step))
@@ -146,7 +159,9 @@ fn member_schemas(schemas: &[Json], name: &str) -> Vec<Json> {
                     .map(|member| patterns.slice(member.value)),
             );
         }
-        all.extend(schema.get("additionalProperties").filter(Json::is_object));
+        for further in ["additionalProperties", "unevaluatedProperties"] {
+            all.extend(schema.get(further).filter(Json::is_object));
+        }
     }
     all
 }
@@ -155,9 +170,17 @@ fn member_schemas(schemas: &[Json], name: &str) -> Vec<Json> {
 fn element_schemas(schemas: &[Json]) -> Vec<Json> {
     let mut all = Vec::new();
     for schema in schemas {
-        all.extend(schema.get("items").filter(Json::is_object));
-        if let Some(first) = schema.get("prefixItems") {
-            all.extend(first.items());
+        for name in [
+            "items",
+            "prefixItems",
+            "additionalItems",
+            "unevaluatedItems",
+        ] {
+            if let Some(part) = schema.get(name) {
+                // Before 2020-12, `items` could be a list.
+                all.extend(part.items());
+                all.extend(Some(part).filter(Json::is_object));
+            }
         }
     }
     all
@@ -210,14 +233,16 @@ mod tests {
             r##"{"$defs":{"key":{"writeOnly":true},"loop":{"$ref":"#/$defs/loop"}},"properties":{
                 "a":{"$ref":"#/$defs/key"},"b":{"anyOf":[{"type":"null"},{"properties":{"c":{"format":"password"}}}]},
                 "d":{"items":{"properties":{"e":{"x-secret":true}}}},"f":{"items":{"format":"password"}},
-                "g":{"additionalProperties":{"writeOnly":true}},"h":{"$ref":"#/$defs/loop"},"i":{"$ref":"#/nothing"}}}"##,
+                "g":{"additionalProperties":{"writeOnly":true}},"h":{"$ref":"#/$defs/loop"},"i":{"$ref":"#/nothing"},
+                "j":{"items":[{},{"writeOnly":true}]},"k":{"dependentSchemas":{"x":{"properties":{"l":{"writeOnly":true}}}}},
+                "m":{"$ref":"#anchor"},"n":{"$ref":"https://elsewhere.example"},"o":{"unevaluatedProperties":{"x-secret":true}}}}"##,
         );
         let value = Json::literal(
-            r#"{"a":"1","b":{"c":"2","x":3},"d":[{"e":4,"y":5}],"f":["6"],"g":{"any":"7"},"h":8,"i":9}"#,
+            r#"{"a":"1","b":{"c":"2","x":3},"d":[{"e":4,"y":5}],"f":["6"],"g":{"any":"7"},"h":8,"i":9,"j":[1],"k":{"l":2},"m":3,"n":4,"o":{"p":5}}"#,
         );
         assert_eq!(
             mask_secrets(&value, Some(&schema), &[]).as_text(),
-            r#"{"a":"***","b":{"c":"***","x":3},"d":[{"e":"***","y":5}],"f":["***"],"g":{"any":"***"},"h":8,"i":9}"#
+            r#"{"a":"***","b":{"c":"***","x":3},"d":[{"e":"***","y":5}],"f":["***"],"g":{"any":"***"},"h":8,"i":"***","j":["***"],"k":{"l":"***"},"m":"***","n":"***","o":{"p":"***"}}"#
         );
         let many = format!(
             r#"{{"properties":{{"a":{{"anyOf":[{}{{}}]}}}}}}"#,
