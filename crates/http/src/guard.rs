@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_config::settings::split_path;
+use fanlight_config::settings::{FOLLOWS_METADATA, split_path};
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
@@ -190,6 +190,9 @@ impl Guard {
         target: &Uri,
         headers: &'a HeaderMap,
     ) -> Result<Option<&'a HeaderValue>, Rejection> {
+        if headers.contains_key(FOLLOWS_METADATA) {
+            return Err(Rejection::OriginForeign);
+        }
         match &self.origins {
             Origins::Own => {
                 let foreign = Rejection::OriginForeign;

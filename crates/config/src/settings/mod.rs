@@ -97,6 +97,10 @@ impl fmt::Debug for Endpoints {
     }
 }
 
+/// Marks requests that follow another party's metadata. No listener of a Fanlight serves them:
+/// otherwise a server could have Fanlight act as an operator of this machine.
+pub const FOLLOWS_METADATA: &str = "fanlight-follows-metadata";
+
 /// Whether a URL's host means this machine, whoever resolves it.
 pub fn is_loopback(host: &str) -> bool {
     let address = host

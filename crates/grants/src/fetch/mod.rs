@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use fanlight_config::settings::FOLLOWS_METADATA;
 use http::header::{ACCEPT, CONTENT_TYPE, InvalidHeaderValue};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
@@ -188,7 +189,10 @@ impl Requests {
                     .await
                     .map_err(|reason| FetchError::forbidden(url, reason))?;
             }
-            let request = self.client_for(url)?.request(method, url.clone());
+            let mut request = self.client_for(url)?.request(method, url.clone());
+            if self.guard.is_some() {
+                request = request.header(FOLLOWS_METADATA, "1");
+            }
             let request = request.header(ACCEPT, JSON).headers(headers).body(body);
             let failed = |error: reqwest::Error| no_answer(url, &error);
             let mut response = request.send().await.map_err(failed)?;

@@ -410,3 +410,14 @@ fn path_is_appended() {
     assert_eq!(url.join("/mcp"), "https://mcp.example.com/gate/mcp");
     assert_eq!(url.parts(), ("https://mcp.example.com", "/gate"));
 }
+
+#[test]
+fn request_that_follows_metadata_is_refused_whoever_is_trusted() {
+    let marked = [("host", "localhost"), (FOLLOWS_METADATA, "1")];
+    assert_eq!(
+        check(&guard(&["*"], &["*"]), "/api/reload", &marked),
+        Err(403)
+    );
+    let own = Guard::new(&[], Origins::Own);
+    assert_eq!(check(&own, "/api/reload", &marked), Err(403));
+}
