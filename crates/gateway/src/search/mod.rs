@@ -44,6 +44,8 @@ const QUERY: (usize, usize) = (2000, 64);
 const HALF: usize = 3;
 /// The maximum number of terms that match one word of a query.
 const VARIANTS: usize = 48;
+/// The maximum number of terms that a query is compared with to find misspelt ones.
+const COMPARED: usize = 1 << 14;
 
 /// The texts of one tool, in the order of its fields: name, title, first sentence and rest of the
 /// description, names and descriptions of parameters, server.
@@ -194,6 +196,7 @@ impl SearchIndex {
         let query: String = query.chars().take(longest).collect();
         let mut all: Vec<Wanted<'_>> = Vec::new();
         let mut before = String::new();
+        let mut compared = 0;
         for_each_word(&query, |word| {
             let is_new = |all: &[Wanted<'_>], stem: &str| {
                 all.len() < most && all.iter().all(|it| it.word != stem)
@@ -215,7 +218,7 @@ impl SearchIndex {
             before.push_str(word);
             let word = stem(word);
             if is_new(&all, &word) {
-                let terms = self.variants(scope, &word);
+                let terms = self.variants(scope, &word, &mut compared);
                 if terms.is_empty() {
                     all.extend(self.halves(scope, &word).into_iter().flatten());
                 }
@@ -250,19 +253,20 @@ impl SearchIndex {
         self.postings(scope, term).next().is_some()
     }
 
-    /// The terms of `scope` that stand for a stem.
-    fn variants(&self, scope: &SearchScope, stem: &str) -> Vec<(&Term, f32)> {
+    /// The terms of `scope` that stand for a stem. Counts those that it was compared with.
+    fn variants(&self, scope: &SearchScope, stem: &str, compared: &mut usize) -> Vec<(&Term, f32)> {
         let own = self.term(scope, stem);
         let mut all: Vec<_> = own.map(|term| (term, 1.0)).into_iter().collect();
         // Comparing words takes the square of their length.
-        let is_word = (4..64).contains(&stem.len()) && stem.is_ascii();
+        let is_word = (4..32).contains(&stem.len()) && stem.is_ascii();
         if is_word {
             let longer = self.beginning(stem).filter(|term| *term.stem != *stem);
             let longer = longer.filter(|term| self.is_in(scope, term));
-            all.extend(longer.map(|term| (term, PREFIX)));
+            all.extend(longer.take(VARIANTS).map(|term| (term, PREFIX)));
         }
         if is_word && own.is_none() {
-            all.extend(self.misspelt(scope, stem).map(|term| (term, MISSPELT)));
+            let misspelt = self.misspelt(scope, stem, compared);
+            all.extend(misspelt.map(|term| (term, MISSPELT)));
         }
         let synonyms = synonyms(stem).iter();
         all.extend(synonyms.filter_map(|other| Some((self.term(scope, other)?, SYNONYM))));
@@ -278,9 +282,18 @@ impl SearchIndex {
     }
 
     /// The terms of `scope` that differ in few letters.
-    fn misspelt<'a>(&'a self, scope: &SearchScope, stem: &str) -> impl Iterator<Item = &'a Term> {
+    fn misspelt<'a>(
+        &'a self,
+        scope: &SearchScope,
+        stem: &str,
+        compared: &mut usize,
+    ) -> impl Iterator<Item = &'a Term> {
         let most = if stem.len() < 8 { 1 } else { 2 };
         self.beginning(stem.get(..1).unwrap_or_default())
+            .take_while(|_| {
+                *compared += 1;
+                *compared <= COMPARED
+            })
             .filter(move |term| term.stem.len() > 3 && term.stem.len().abs_diff(stem.len()) <= most)
             .filter(move |term| strsim::osa_distance(stem, &term.stem) <= most)
             .filter(|term| self.is_in(scope, term))

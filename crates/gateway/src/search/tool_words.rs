@@ -23,11 +23,16 @@ pub(crate) struct ToolWords {
     postings: Box<[Posting]>,
 }
 
+/// The limits of one server's words: its stems, its postings, and the words of one field of a tool.
+/// A list that is larger than any real one is indexed in part: each word takes many times its bytes.
+const LIMITS: (usize, usize, usize) = (1 << 17, 1 << 22, 1 << 12);
+
 /// Collects postings by term.
 #[derive(Default)]
 struct Builder {
     /// The terms of words as they are written; `None` for stop words.
     known: HashMap<String, Option<usize>, RandomState>,
+    postings: usize,
     /// The number of each stem.
     numbers: HashMap<String, usize, RandomState>,
     terms: Vec<(String, Vec<Posting>)>,
@@ -37,6 +42,9 @@ impl Builder {
     fn term(&mut self, word: &str) -> Option<usize> {
         if let Some(known) = self.known.get(word) {
             return *known;
+        }
+        if self.known.len() >= LIMITS.0 {
+            return None;
         }
         let term = (!is_stop(word)).then(|| {
             let stem = stem(word);
@@ -53,7 +61,11 @@ impl Builder {
     fn add(&mut self, tool: u32, text: &ToolText<'_>) {
         for ((weight, usual), text) in FIELDS.iter().zip(&text.0) {
             let mut found = Vec::new();
-            for_each_word(text, |word| found.extend(self.term(word)));
+            for_each_word(text, |word| {
+                if found.len() < LIMITS.2 {
+                    found.extend(self.term(word));
+                }
+            });
             let weight = weight / (1.0 - LENGTH + LENGTH * found.len() as f32 / usual);
             for term in found {
                 let Some((_, postings)) = self.terms.get_mut(term) else {
@@ -61,7 +73,11 @@ impl Builder {
                 };
                 match postings.last_mut() {
                     Some((last, sum)) if *last == tool => *sum += weight,
-                    _ => postings.push((tool, weight)),
+                    _ if self.postings < LIMITS.1 => {
+                        self.postings += 1;
+                        postings.push((tool, weight));
+                    }
+                    _ => {}
                 }
             }
         }
@@ -350,6 +366,26 @@ fn is_ideograph(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_a_hostile_list_are_limited() {
+        let tool = |numbers: std::ops::Range<usize>| {
+            let text: String = numbers.map(|number| format!("{number} ")).collect();
+            ToolText([
+                "".into(),
+                "".into(),
+                "".into(),
+                text.into(),
+                "".into(),
+                "".into(),
+                "".into(),
+            ])
+        };
+        let large = [1_000_000..1_100_000, 1_100_000..1_200_000].map(tool);
+        assert_eq!(ToolWords::new(large.into_iter()).terms.len(), 2 * LIMITS.2);
+        let many = (1000..1200).map(|at| tool(at * 1000..(at + 1) * 1000));
+        assert_eq!(ToolWords::new(many).terms.len(), LIMITS.0);
+    }
 
     #[test]
     fn names_are_taken_apart() {
