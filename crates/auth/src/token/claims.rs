@@ -25,6 +25,11 @@ const LAST_SECOND: f64 = 253_402_300_799.0;
 /// audience is configured.
 const OF_OTHER_TOKENS: [&str; 3] = ["at_hash", "c_hash", "events"];
 
+/// Claims by which issuers tell the kind of a token (RFC 7662, 2.2; Keycloak, Cognito, Hydra), and
+/// the kinds that are no access tokens.
+const KIND_CLAIMS: [&str; 3] = ["token_type", "token_use", "typ"];
+const OTHER_KINDS: [&str; 5] = ["id", "id_token", "offline", "refresh", "refresh_token"];
+
 /// The requirements for claims.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules<'a> {
@@ -71,9 +76,14 @@ pub(crate) fn check(claims: &Json, rules: &Rules<'_>) -> Result<Option<SystemTim
             "the token is not for this server: it has another audience",
         ));
     }
+    let is_other = |name: &&str| {
+        let kind = claims.text_at(name).unwrap_or_default();
+        OTHER_KINDS.contains(&&*kind.to_ascii_lowercase())
+    };
     if OF_OTHER_TOKENS
         .iter()
         .any(|name| claims.peek(name).is_some())
+        || KIND_CLAIMS.iter().any(is_other)
     {
         return Err(invalid("the token is not an access token"));
     }

@@ -50,6 +50,26 @@ fn is_accepted(members: Value) -> bool {
 }
 
 #[test]
+fn tokens_of_other_kinds_are_refused_by_the_word_of_their_issuer() {
+    for members in [
+        value!({ "token_use": "id" }),
+        value!({ "token_use": "refresh_token" }),
+        value!({ "token_type": "refresh_token" }),
+        value!({ "typ": "Refresh" }),
+        value!({ "typ": "ID" }),
+    ] {
+        assert!(!is_accepted(members.clone()), "{members}");
+    }
+    let access = [
+        value!({ "token_use": "access", "token_type": "Bearer", "typ": "Bearer" }),
+        value!({ "token_type": "access_token", "typ": 1 }),
+    ];
+    for members in access {
+        assert!(is_accepted(members.clone()), "{members}");
+    }
+}
+
+#[test]
 fn times_are_checked_with_leeway() {
     let expires = |seconds: u64| Ok(Some(UNIX_EPOCH + Duration::from_secs(seconds)));
     assert_eq!(checked(&issuer(), &claims(value!({}))), expires(NOW + 90));
