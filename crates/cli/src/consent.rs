@@ -4,9 +4,11 @@
 use std::cell::Cell;
 use std::io::{BufRead as _, IsTerminal as _};
 
-use fanlight_config::{Environment, Loaded, Server, Transport, load_usable};
+use fanlight_config::settings::is_loopback;
+use fanlight_config::{Config, Environment, Loaded, Server, Transport, load_usable};
 use fanlight_protocol::visible::plain;
 use itertools::Itertools as _;
+use url::Url;
 
 use crate::failure::Result;
 use crate::out::complain;
@@ -18,6 +20,9 @@ const SHOWN: usize = 1000;
 /// since it only connects to servers: it starts no process, refers to no variable or secret that it
 /// could send elsewhere, and names no file to write.
 pub fn ask(loaded: &Loaded) -> Result<bool> {
+    if stays_here(&loaded.config) {
+        return Ok(false);
+    }
     let actions = actions(loaded);
     if actions.as_deref() == Some("") {
         return Ok(false);
@@ -95,4 +100,26 @@ fn actions(loaded: &Loaded) -> Option<String> {
         format!("  {}: {}\n", plain(name, 60), plain(&action, SHOWN))
     };
     Some(own.chain(of_servers).map(line).collect())
+}
+
+/// Whether nothing is started or written, and nobody else can get a value.
+fn stays_here(config: &Config) -> bool {
+    let files = [&config.state_dir, &config.audit.file, &config.pins.file];
+    config.hooks.is_empty()
+        && config.notify.is_empty()
+        && config.auth.methods().is_none()
+        && config.replicas.is_none()
+        && config.telemetry.endpoint.is_none()
+        && files.into_iter().all(Option::is_none)
+        && !config.servers.iter().any(|server| {
+            let is_process = matches!(server.transport, Transport::Stdio { .. });
+            server.enabled && (is_process || is_elsewhere(server))
+        })
+}
+
+/// Whether a server, or the place of its credentials, may be on another machine.
+fn is_elsewhere(server: &Server) -> bool {
+    let is_of_this_machine =
+        |url| Url::parse(url).is_ok_and(|url| is_loopback(url.host_str().unwrap_or_default()));
+    server.auth.is_some() || !server.urls().all(is_of_this_machine)
 }

@@ -15,7 +15,10 @@ pub fn member_at<'a>(text: &'a str, steps: &[&str]) -> Option<&'a str> {
     let text = text.trim_matches(WHITE);
     let message = match text.as_bytes().first()? {
         b'{' | b'[' => text,
-        _ => text.lines().rev().find_map(|line| line.strip_prefix("data:"))?,
+        _ => text
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix("data:"))?,
     };
     steps
         .iter()
