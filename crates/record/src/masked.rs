@@ -1,7 +1,7 @@
 //! Masks secrets in arguments.
 
 use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, Kind, ObjectBuilder, pointer_name};
+use fanlight_protocol::json::{ArrayBuilder, Kind, ObjectBuilder};
 use fanlight_protocol::secret;
 
 /// The replacement for a secret.
@@ -130,15 +130,8 @@ impl Masking<'_> {
 
     /// The target of a reference within the schema (JSON Pointer, RFC 6901).
     fn target(&self, reference: &str) -> Option<Json> {
-        let steps = reference.strip_prefix('#')?;
         // Anchors are not looked for.
-        if !steps.is_empty() && !steps.starts_with('/') {
-            return None;
-        }
-        let steps = steps.split('/').skip(1);
-        steps
-            .map(pointer_name)
-            .try_fold(self.root?.clone(), |at, step| at.get(&step))
+        self.root?.at_pointer(reference.strip_prefix('#')?)
     }
 }
 

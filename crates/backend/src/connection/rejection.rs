@@ -100,7 +100,7 @@ impl Connection {
         };
         let refuses =
             may_concern_session && self.refuses_everything(status, &call.context.trace).await;
-        let outcome = match (body.filter(|_| signs.answers), status) {
+        let outcome = match (body.filter(|_| signs.answers || status == 200), status) {
             (Some(error), _) => Ok(Response::from_error_object(&error)),
             (None, 401 | 403) => Err(BackendError::Unauthorized { status }),
             (None, _) => Err(error),
@@ -110,9 +110,10 @@ impl Connection {
         if !is_gone {
             return outcome.map_err(Failure::Final);
         }
-        // A failure may come after the request ran, and last.
+        // A failure may come after the request ran, and last. So may an answer.
         let loss = Loss::SessionGone;
-        let did_not_run = refuses && (status < 500 || signs.is_named);
+        let may_be_late = status == 200 && signs.answers;
+        let did_not_run = refuses && (status < 500 || signs.is_named) && !may_be_late;
         Err(if did_not_run || call.method.changes_nothing() {
             Failure::NotRun {
                 loss,

@@ -8,7 +8,7 @@ use fanlight_backend::EraChoice;
 use fanlight_canonical::{BackendClient, BackendError, CallContext};
 use fanlight_protocol::Era;
 
-use crate::support::server::{Reply, Seen, Server, legacy, modern, status};
+use crate::support::server::{Reply, Seen, Server, event, legacy, modern, ok, status};
 use crate::support::{ask, call, revision, settings, start};
 
 async fn revision_of(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> &'static str {
@@ -492,6 +492,51 @@ async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_statu
         // The probe used the session in question.
         let probe = server.next_of("ping").await;
         assert_eq!(probe.header("mcp-session-id"), Some("s1"));
+    }
+}
+
+#[tokio::test]
+async fn call_that_ended_with_its_session_is_not_repeated() {
+    const ENDED: &str = r#""error":{"code":-32001,"message":"Session terminated"}"#;
+    for is_stream in [false, true] {
+        let (sessions, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (begun, runs) = (Arc::clone(&sessions), Arc::clone(&ran));
+        let server = Server::start(move |seen| match seen.method().as_str() {
+            "initialize" => legacy(
+                seen,
+                &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1),
+            )
+            .unwrap(),
+            "tools/call" => {
+                runs.fetch_add(1, Ordering::SeqCst);
+                let id = if is_stream {
+                    "null".to_owned()
+                } else {
+                    seen.id()
+                };
+                let text = format!(r#"{{"jsonrpc":"2.0","id":{id},{ENDED}}}"#);
+                if is_stream {
+                    Reply::Open(event(&text))
+                } else {
+                    ok(text)
+                }
+            }
+            method
+                if !method.starts_with("notifications/")
+                    && seen.header("mcp-session-id") == Some("s1") =>
+            {
+                Reply::Whole(404, String::new(), "text/plain", String::new())
+            }
+            _ => legacy(seen, "").unwrap(),
+        })
+        .await;
+        let backend = start(settings(server.transport()));
+        let answer = ask(&backend, "tools/call", "").await;
+        assert!(answer.unwrap().contains("Session terminated"));
+        assert_eq!(ran.load(Ordering::SeqCst), 1);
+        // Later requests get a new session.
+        ask(&backend, "prompts/list", "").await.unwrap();
+        assert_eq!(sessions.load(Ordering::SeqCst), 2);
     }
 }
 

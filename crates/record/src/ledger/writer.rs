@@ -474,17 +474,24 @@ impl Writer {
     /// Checks that the log still has the lines that were written, which no other program may move,
     /// cut or remove. Otherwise opens it again, so that the next block is in the log.
     fn check_file(&mut self) -> io::Result<()> {
-        let is_there = fs::metadata(self.files.current()).is_ok_and(|it| it.len() == self.length);
-        if is_there && self.file.metadata()?.nlink() > 0 {
+        let found = match fs::metadata(self.files.current()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            found => found.ok(),
+        };
+        let own = self.file.metadata()?;
+        let is_own = |it: fs::Metadata| (it.dev(), it.ino()) == (own.dev(), own.ino());
+        if found.is_some_and(|it| it.len() == self.length && is_own(it)) {
             return Ok(());
         }
         // Without it, nobody could tell that there were lines.
         self.checkpoint();
         let _ = self.file.unlock();
         let (files, replica) = (self.files.clone(), self.replica.clone());
-        *self = Self::open(files, replica, Arc::clone(&self.shared))?;
+        *self = Self::open(files, replica, Arc::clone(&self.shared)).inspect_err(|_| {
+            let _ = self.file.try_lock();
+        })?;
         Err(io::Error::other(
-            "another program has moved, cut or removed it; `fanlight audit verify` tells what is missing",
+            "the file is not as Fanlight left it: another program has changed, moved or removed it, or a write was cut short; `fanlight audit verify` tells what is missing",
         ))
     }
 

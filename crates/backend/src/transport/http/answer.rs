@@ -96,11 +96,13 @@ impl HttpTransport {
         }
     }
 
-    /// The reply to a request, as a rejection if it is an error that may mean the session.
-    pub(super) fn doubt_session(&self, reply: Reply) -> Reply {
+    /// The reply to a request, as a rejection if it is an error that may mean the session. An error
+    /// with the request's id, or on its stream, may end a call that ran.
+    pub(super) fn doubt_session(&self, reply: Reply, is_stream: bool) -> Reply {
         let Reply::Answer { response, .. } = &reply else {
             return reply;
         };
+        let answers = is_stream || request_number(&response.id()).is_some();
         let error = response.error().filter(|_| self.has_session());
         match error.filter(|error| names_session(error.bytes())) {
             None => reply,
@@ -108,7 +110,7 @@ impl HttpTransport {
                 status: 200,
                 error,
                 session: SessionSigns {
-                    answers: true,
+                    answers,
                     is_named: true,
                 },
                 pause: None,

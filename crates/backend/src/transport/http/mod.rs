@@ -146,13 +146,14 @@ impl HttpTransport {
                 }
             };
             http.recorded = recorded;
-            let reply = if answers_in_json(&http) {
+            let is_stream = !answers_in_json(&http);
+            let reply = if !is_stream {
                 self.read_json(&mut http, &request).await
             } else {
                 self.read_other(http, &request).await
             };
             unanswered.request = None;
-            reply.map(|reply| self.doubt_session(reply))
+            reply.map(|reply| self.doubt_session(reply, is_stream))
         }
     }
 
