@@ -15,6 +15,7 @@ mod settings;
 mod testing;
 mod token;
 mod unknown_keys;
+#[cfg(any(test, feature = "test-support"))]
 pub mod untrusted;
 
 pub use crate::token::possession::{NotKnown, UsedOnce};
