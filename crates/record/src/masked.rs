@@ -116,7 +116,7 @@ impl Masking<'_> {
             }
             for name in ["$ref", "$dynamicRef"] {
                 if let Some(reference) = schema.peek(name) {
-                    // What cannot be found here may call everything secret.
+                    // A schema that is not here may call everything secret.
                     let target = self.target(&reference.as_str()?)?;
                     if !all.contains(&target) {
                         all.push(target);

@@ -9,8 +9,8 @@ pub fn member<'a>(text: &'a str, path: &str) -> Option<&'a str> {
     member_at(text, &steps)
 }
 
-/// The raw text of the value at the end of `steps`. Of an event stream, to which a slow answer turns,
-/// it reads the last message.
+/// The raw text of the value at the end of `steps`. A slow answer becomes an event stream, whose last
+/// message is read.
 pub fn member_at<'a>(text: &'a str, steps: &[&str]) -> Option<&'a str> {
     let text = text.trim_matches(WHITE);
     let message = match text.as_bytes().first()? {

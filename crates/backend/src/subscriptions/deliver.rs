@@ -177,8 +177,7 @@ impl State {
         dropped
     }
 
-    /// The listeners that a resource or task is named for: those that name it, and those of
-    /// sessions.
+    /// The listeners of a resource or task: all that name it, and all listeners of sessions.
     fn ids_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a ListenerId> {
         entry
             .subscribers

@@ -178,8 +178,8 @@ impl Announcer {
         distinct.into_iter().cloned().collect()
     }
 
-    /// Makes a notification due for the clients that the change concerns and to whom the gateway
-    /// announces it, at the earliest `pause` after the last one.
+    /// Makes a notification due for the clients that the change concerns, if the gateway announces it
+    /// to them, at the earliest `pause` after the last one.
     pub(super) fn announce(
         &self,
         change: Change,
