@@ -247,28 +247,6 @@ impl Authenticate for Authenticator {
         }
     }
 
-    fn validity_here(&self, identity: &Identity) -> Option<Validity> {
-        let policy = self.policy.load();
-        let Policy::Methods(methods) = &**policy else {
-            return None;
-        };
-        let revoked = match identity.source {
-            Source::Anonymous => return None,
-            Source::Key => methods.keys.as_ref()?.revocation(identity)?,
-            Source::Token => {
-                let (issuer, _) = identity.principal.issuer_and_subject()?;
-                methods.tokens.as_ref()?.issuer(issuer)?.0.revoked.clone()
-            }
-            Source::Certificate => methods.certificates.as_ref()?.revoked.clone(),
-            Source::Proxy => methods.proxy.as_ref()?.revoked.clone(),
-            Source::Socket => methods.socket.as_ref()?.revoked.clone(),
-        };
-        Some(Validity {
-            expires: identity.validity.expires,
-            revoked,
-        })
-    }
-
     async fn identify(&self, shown: IdToken<'_>) -> Result<Arc<Identity>, SignInError> {
         let issuer = match &**self.policy.load() {
             Policy::Methods(methods) => methods
@@ -476,50 +454,6 @@ mod tests {
                 source(&[("authorization", wrong), ("x-forwarded-user", "ann")]).is_err(),
                 "{wrong}"
             );
-        }
-    }
-
-    #[test]
-    fn identity_of_another_replica_needs_a_method_here_that_could_give_it() {
-        let key = NewKey::make().unwrap();
-        let keys = |groups: &[&str]| Settings {
-            keys: Some(vec![Key {
-                groups: groups.iter().map(|&group| group.to_owned()).collect(),
-                ..with_key(&key)
-            }]),
-            ..Settings::default()
-        };
-        let there = Authenticator::new(Some(&keys(&["dev"])));
-        let bearer = format!("Bearer {}", key.text());
-        let connection = ConnectionFacts::default();
-        let shown = outcome(&there, &[("authorization", &bearer)], &connection).unwrap();
-        let counts = |settings: Option<&Settings>| {
-            Authenticator::new(settings).validity_here(&shown).is_some()
-        };
-        assert!(counts(Some(&keys(&["dev"]))) && counts(Some(&keys(&["dev", "ops"]))));
-        let none = Settings {
-            keys: Some(Vec::new()),
-            ..Settings::default()
-        };
-        for other in [&keys(&[]), &none, &Settings::default(), &proxy_and_socket()] {
-            assert!(!counts(Some(other)), "{other:?}");
-        }
-        assert!(!counts(None));
-        let here = Authenticator::new(Some(&keys(&["dev"])));
-        let validity = here.validity_here(&shown).unwrap();
-        here.replace(Some(&none));
-        assert!(validity.revoked.is_cancelled());
-        for source in [
-            Source::Socket,
-            Source::Proxy,
-            Source::Token,
-            Source::Certificate,
-        ] {
-            let other = Identity {
-                source,
-                ..Identity::clone(&shown)
-            };
-            assert!(here.validity_here(&other).is_none(), "{source:?}");
         }
     }
 

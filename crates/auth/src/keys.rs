@@ -133,14 +133,6 @@ impl Keys {
         is_whole(key) && !self.0.contains_key(&digest(key))
     }
 
-    /// Revokes an identity from another replica's copy of the file; `None` if no key of this copy has
-    /// the same name and at least its rights.
-    pub(crate) fn revocation(&self, identity: &Identity) -> Option<CancellationToken> {
-        let mut keys = self.0.values();
-        let key = keys.find(|key| allows_all_of(key, identity))?;
-        Some(key.validity.revoked.clone())
-    }
-
     /// The identity of a key.
     pub(crate) fn identity(&self, key: &str) -> Result<Arc<Identity>, Denial> {
         if !is_whole(key) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fanlight_canonical::identity::{Identity, Validity};
+use fanlight_canonical::identity::Identity;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
 
@@ -42,14 +42,6 @@ fanlight_protocol::opaque!(Authentication<'_>);
 pub trait Authenticate: Send + Sync + fmt::Debug {
     /// The identity of a request with these credentials. Called once for each request.
     fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a>;
-
-    /// The validity here of an identity that another replica has authenticated; `None` if no method
-    /// of this one could give it. Until all replicas have the same configuration, the strictest
-    /// counts.
-    fn validity_here(&self, identity: &Identity) -> Option<Validity> {
-        let _ = identity;
-        None
-    }
 
     /// The identity of a user by an ID token that an issuer has given to Fanlight as its client.
     /// The principal is the same as with that issuer's access tokens.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{Keeper, ProcessRun};
-use fanlight_credentials::{ConnectionFacts, Denial};
+use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::message::notification_text;
@@ -245,19 +245,9 @@ impl Endpoint {
                 .identify(facts, &destination, &head, &connection);
             here.await
         } else {
-            match self.settings.authenticate.validity_here(identity) {
-                Some(validity) => {
-                    let identity = Arc::new(Identity {
-                        validity,
-                        ..Identity::clone(identity)
-                    });
-                    self.ingress
-                        .identified_origin(identity, facts, &destination, &head.headers)
-                }
-                None => Err(Denial::Unavailable(
-                    "the replica of this request does not accept its credentials yet".into(),
-                )),
-            }
+            let identity = Arc::clone(identity);
+            self.ingress
+                .identified_origin(identity, facts, &destination, &head.headers)
         };
         let mut response = match origin {
             Ok(origin) => {
