@@ -64,8 +64,7 @@ fn actions(loaded: &Loaded) -> Option<String> {
     let config = load_usable(std::slice::from_ref(&loaded.path), environment)
         .ok()?
         .config;
-    let own = [&config.state_dir, &config.audit.file, &config.pins.file];
-    let own = own
+    let own = own_files(&config)
         .into_iter()
         .flatten()
         .map(|file| ("Fanlight", format!("write {file}")));
@@ -102,15 +101,19 @@ fn actions(loaded: &Loaded) -> Option<String> {
     Some(own.chain(of_servers).map(line).collect())
 }
 
+/// The files and folders that Fanlight writes, if the configuration names them.
+fn own_files(config: &Config) -> [&Option<String>; 3] {
+    [&config.state_dir, &config.audit.file, &config.pins.file]
+}
+
 /// Whether nothing is started or written, and nobody else can get a value.
 fn stays_here(config: &Config) -> bool {
-    let files = [&config.state_dir, &config.audit.file, &config.pins.file];
     config.hooks.is_empty()
         && config.notify.is_empty()
         && config.auth.methods().is_none()
         && config.replicas.is_none()
         && config.telemetry.endpoint.is_none()
-        && files.into_iter().all(Option::is_none)
+        && own_files(config).into_iter().all(Option::is_none)
         && !config.servers.iter().any(|server| {
             let is_process = matches!(server.transport, Transport::Stdio { .. });
             server.enabled && (is_process || is_elsewhere(server))

@@ -23,9 +23,13 @@ pub(crate) struct ToolWords {
     postings: Box<[Posting]>,
 }
 
-/// The limits of one server's words: its stems, its postings, and the words of one field of a tool.
-/// A list that is larger than any real one is indexed in part: each word takes many times its bytes.
-const LIMITS: (usize, usize, usize) = (1 << 17, 1 << 22, 1 << 12);
+/// The limit of one server's words as they are written. A list that is larger than any real one is
+/// indexed in part: each word takes many times its bytes.
+const WORDS: usize = 1 << 17;
+/// The limit of one server's postings.
+const POSTINGS: usize = 1 << 22;
+/// The limit of the words of one field of a tool.
+const FIELD_WORDS: usize = 1 << 12;
 
 /// Collects postings by term.
 #[derive(Default)]
@@ -43,7 +47,7 @@ impl Builder {
         if let Some(known) = self.known.get(word) {
             return *known;
         }
-        if self.known.len() >= LIMITS.0 {
+        if self.known.len() >= WORDS {
             return None;
         }
         let term = (!is_stop(word)).then(|| {
@@ -62,7 +66,7 @@ impl Builder {
         for ((weight, usual), text) in FIELDS.iter().zip(&text.0) {
             let mut found = Vec::new();
             for_each_word(text, |word| {
-                if found.len() < LIMITS.2 {
+                if found.len() < FIELD_WORDS {
                     found.extend(self.term(word));
                 }
             });
@@ -73,7 +77,7 @@ impl Builder {
                 };
                 match postings.last_mut() {
                     Some((last, sum)) if *last == tool => *sum += weight,
-                    _ if self.postings < LIMITS.1 => {
+                    _ if self.postings < POSTINGS => {
                         self.postings += 1;
                         postings.push((tool, weight));
                     }
@@ -382,9 +386,12 @@ mod tests {
             ])
         };
         let large = [1_000_000..1_100_000, 1_100_000..1_200_000].map(tool);
-        assert_eq!(ToolWords::new(large.into_iter()).terms.len(), 2 * LIMITS.2);
+        assert_eq!(
+            ToolWords::new(large.into_iter()).terms.len(),
+            2 * FIELD_WORDS
+        );
         let many = (1000..1200).map(|at| tool(at * 1000..(at + 1) * 1000));
-        assert_eq!(ToolWords::new(many).terms.len(), LIMITS.0);
+        assert_eq!(ToolWords::new(many).terms.len(), WORDS);
     }
 
     #[test]
