@@ -268,6 +268,18 @@ async fn truncated_http_responses_are_errors_without_a_retry() {
 }
 
 #[tokio::test]
+async fn handshake_survives_a_connection_that_the_server_closes_between_messages() {
+    for method in ["server/discover", "initialize", "notifications/initialized"] {
+        let server = backend(Era::Legacy, Transport::Http).await;
+        server.once(method, Reply::fault(Fault::Die(0)));
+        let good = backend(Era::Modern, Transport::Stdio).await;
+        let mut client = client_of(&server.entry("closing"), &good).await;
+        client.call("closing__t").await.member("result");
+        assert!(server.received(method).len() >= 2, "{method}");
+    }
+}
+
+#[tokio::test]
 async fn lost_session_fails_at_most_one_call() {
     let (bad, good) = (
         backend(Era::Legacy, Transport::Http).await,

@@ -446,7 +446,12 @@ impl Handshake<'_> {
         } = opened;
         transport.adopt(revision, session);
         if revision.has_sessions {
-            transport.notify(initialized_text()).await?;
+            let mut told = transport.notify(initialized_text()).await;
+            // As in `send`: a server may get this twice.
+            if transport.is_http() && told == Err(BackendError::ClosedEarly) {
+                told = transport.notify(initialized_text()).await;
+            }
+            told?;
         }
         Ok(Agreed {
             transport,
