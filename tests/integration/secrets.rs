@@ -249,7 +249,7 @@ fn configuration(web: &str, folder: &Path) -> Value {
             "headers": {"X-Key": planted("hook.headers")}}],
         "notify": [{"url": url("notify.url"), "secret": planted("notify.secret")}],
         "replicas": {"valkey": format!("redis://u:{}@127.0.0.1:9", planted("replicas.valkey"))},
-        "telemetry": {"endpoint": format!("http://u:{}@127.0.0.1:9", planted("telemetry.endpoint"))},
+        "telemetry": {"endpoint": format!("http://u:{0}@127.0.0.1:9/?key={0}", planted("telemetry.endpoint"))},
         "mcpServers": {
             "web": {"url": format!("{web}?key={}", planted("server.url")), "headers": {"X-Key": planted("server.headers")},
                 "arguments": {"t": {"x": {"value": planted("argument.value")}}}},
@@ -379,8 +379,10 @@ async fn secret_of_any_option_is_in_no_output() {
         .await
         .unwrap();
     outputs.push(("validate".to_owned(), format!("{validated:?}")));
-    outputs.push(("log".to_owned(), gateway.log.text()));
+    let log = gateway.log.clone();
+    // At its end it tries to export.
     gateway.terminate().await;
+    outputs.push(("log".to_owned(), log.text()));
     for entry in fs::read_dir(folder.path().join("state/audit")).unwrap() {
         let record = entry.unwrap().path();
         outputs.push((

@@ -11,10 +11,10 @@ use std::{fmt, io};
 
 pub use fanlight_canonical::RetryDelays;
 use fanlight_canonical::{HandleSeal, LIST_BYTES, LIST_PAGES};
-pub(crate) use fanlight_config::settings::origin_of;
 pub use fanlight_config::settings::{
     Endpoints, EraChoice, Landlock, Sandbox, Secret, SessionPolicy, Transport as TransportSettings,
 };
+pub(crate) use fanlight_config::settings::{origin_of, split_credentials};
 use fanlight_fair::limit;
 use fanlight_protocol::Revision;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry_http::{HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
+use url::Url;
 
 use crate::error::StartError;
 use crate::settings::OtlpTarget;
@@ -20,6 +21,8 @@ const LONGEST_ANSWER: usize = 64 * 1024;
 #[derive(Clone)]
 pub(crate) struct Client {
     http: reqwest::Client,
+    /// The URL of each request, whatever the caller has: the exporter would log its query.
+    endpoint: Url,
     headers: HeaderMap,
     handle: Handle,
 }
@@ -39,6 +42,7 @@ impl Client {
         let headers = headers(target)?;
         Ok(Self {
             http,
+            endpoint: target.endpoint.clone(),
             headers,
             handle,
         })
@@ -62,27 +66,25 @@ pub(crate) fn headers(target: &OtlpTarget) -> Result<HeaderMap, StartError> {
 #[async_trait]
 impl HttpClient for Client {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let (mut parts, body) = request.into_parts();
-        parts.headers.extend(self.headers.clone());
-        let request = reqwest::Request::try_from(Request::from_parts(parts, body))?;
-        let http = self.http.clone();
-        self.handle
-            .spawn(async move { exchange(&http, request).await })
-            .await?
+        let (parts, body) = request.into_parts();
+        let request = self
+            .http
+            .post(self.endpoint.clone())
+            .headers(parts.headers)
+            .headers(self.headers.clone())
+            .body(body);
+        self.handle.spawn(exchange(request)).await?
     }
 }
 
-async fn exchange(
-    http: &reqwest::Client,
-    request: reqwest::Request,
-) -> Result<Response<Bytes>, HttpError> {
+async fn exchange(request: reqwest::RequestBuilder) -> Result<Response<Bytes>, HttpError> {
     // The URL could contain credentials, and log lines name the endpoint already.
-    let mut answer = http
-        .execute(request)
-        .await
-        .map_err(reqwest::Error::without_url)?;
+    let mut answer = request.send().await.map_err(reqwest::Error::without_url)?;
     let mut body = BytesMut::new();
-    while let Some(chunk) = answer.chunk().await.map_err(reqwest::Error::without_url)? {
+    // The exporter logs the text of a refusal, which could repeat the headers.
+    while answer.status().is_success()
+        && let Some(chunk) = answer.chunk().await.map_err(reqwest::Error::without_url)?
+    {
         if body.len() + chunk.len() > LONGEST_ANSWER {
             return Err("the collector's answer is too long".into());
         }

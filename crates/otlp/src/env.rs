@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use fanlight_config::settings::split_credentials;
 use fanlight_telemetry::{BatchSettings, Propagators, Sampling};
 use url::Url;
 
@@ -199,11 +200,17 @@ impl Env<'_> {
             return Ok(None);
         };
         let endpoint = endpoint.map_err(|variable| SettingsError::Endpoint { variable })?;
+        // Not in the URL, which libraries log.
+        let (endpoint, credentials) = split_credentials(endpoint);
+        let credentials = credentials.as_ref().and_then(|value| value.to_str().ok());
+        let mut headers: Vec<_> = credentials
+            .map(|value| ("authorization".to_owned(), value.to_owned()))
+            .into_iter()
+            .collect();
+        if let Some((_, text)) = self.signal(signal, "HEADERS") {
+            headers.extend(pairs(&text));
+        }
         let protocol = protocol?;
-        let headers = self
-            .signal(signal, "HEADERS")
-            .map(|(_, text)| pairs(&text))
-            .unwrap_or_default();
         let timeout = match self.signal(signal, "TIMEOUT") {
             Some((name, _)) => self.millis(&name, EXPORT_TIMEOUT)?,
             None => EXPORT_TIMEOUT,

@@ -18,13 +18,6 @@ use crate::{USER_AGENT, tls};
 /// `handle`, so any thread can use it.
 pub(crate) fn channel(target: &OtlpTarget, handle: &Handle) -> Result<Channel, StartError> {
     let url = &target.endpoint;
-    if !url.username().is_empty() || url.password().is_some() {
-        let reason =
-            "a URL for gRPC has no user info: put the credentials into OTEL_EXPORTER_OTLP_HEADERS";
-        return Err(StartError::Exporter {
-            reason: reason.to_owned(),
-        });
-    }
     // The message of the library could show the URL.
     let failed = |_| StartError::Exporter {
         reason: format!("{} cannot be used for gRPC", target.display()),

@@ -53,8 +53,8 @@ pub struct Collector<'a> {
 /// A collector's endpoint for one signal.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OtlpTarget {
-    /// The whole URL, such as `http://127.0.0.1:4318/v1/traces`. For gRPC it has no path, such as
-    /// `http://127.0.0.1:4317`.
+    /// The whole URL without user information, such as `http://127.0.0.1:4318/v1/traces`. For gRPC it
+    /// has no path, such as `http://127.0.0.1:4317`.
     pub endpoint: Url,
     /// The protocol that the collector speaks.
     pub protocol: OtlpProtocol,
@@ -79,7 +79,7 @@ pub struct TlsFiles {
 }
 
 impl OtlpTarget {
-    /// The endpoint without user information and query, which could be secret.
+    /// The endpoint without its query, which could be secret.
     pub fn display(&self) -> String {
         let origin = self.endpoint.origin().ascii_serialization();
         match self.protocol {

@@ -158,7 +158,7 @@ pub(crate) fn exporter(target: &OtlpTarget, handle: &Handle) -> Result<SpanExpor
             .with_http()
             .with_http_client(Client::new(target, handle.clone())?)
             .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(target.endpoint.as_str())
+            .with_endpoint(target.display())
             .with_timeout(target.timeout)
             .build(),
         #[cfg(feature = "grpc")]

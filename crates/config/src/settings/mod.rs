@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use listen::{ListenAddress, NotAnAddress};
 pub use secret::Secret;
-pub use transport::{Transport, origin_of, split_path};
+pub use transport::{Transport, origin_of, split_credentials, split_path};
 pub use valkey::{NotAValkeyUrl, ValkeyKind, ValkeyUrl};
 
 /// An asymmetric signature algorithm (RFC 7518, 3.1; RFC 8037, 3.1). Others are not supported: with

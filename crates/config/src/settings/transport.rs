@@ -3,6 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::settings::Secret;
@@ -145,6 +149,22 @@ pub fn origin_of(url: &str) -> String {
         Ok(url) if url.has_host() => url.origin().ascii_serialization(),
         _ => "***".to_owned(),
     }
+}
+
+/// Splits user information off a URL, as a value of `Authorization`.
+#[must_use]
+pub fn split_credentials(mut url: Url) -> (Url, Option<HeaderValue>) {
+    if url.username().is_empty() && url.password().is_none() {
+        return (url, None);
+    }
+    let mut plain: Vec<u8> = percent_decode_str(url.username()).collect();
+    plain.push(b':');
+    plain.extend(percent_decode_str(url.password().unwrap_or_default()));
+    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(plain))).ok();
+    value.iter_mut().for_each(|value| value.set_sensitive(true));
+    // These fail only for URLs without a host, which HTTP URLs always have.
+    let _: (Result<_, _>, Result<_, _>) = (url.set_username(""), url.set_password(None));
+    (url, value)
 }
 
 /// The origin of a URL, and its path without a slash at the end. `None` if the path could mean

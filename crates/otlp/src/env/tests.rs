@@ -169,10 +169,13 @@ fn headers_timeouts_and_resources_are_read_and_headers_never_shown() {
     assert_eq!(
         traces.headers,
         [
+            ("authorization".into(), "Basic dXNlcjpwdw==".into()),
+            // This one counts.
             ("authorization".into(), "Bearer s3cr3t".into()),
             ("x".into(), "a=b+c".into())
         ]
     );
+    assert_eq!(traces.endpoint.as_str(), "http://c:4318/v1/traces");
     assert_eq!(traces.timeout, Duration::from_millis(2500));
     assert_eq!(
         resource_from_env(among(&variables)),

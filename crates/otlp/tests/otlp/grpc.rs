@@ -184,17 +184,6 @@ async fn shutdown_is_bounded_when_the_collector_is_silent() {
     assert_eq!(ended, Ok(false));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn url_with_credentials_is_refused_without_showing_them() {
-    let error = start(Some(target("http://user:s3cr3t@127.0.0.1:4317")), None)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("OTEL_EXPORTER_OTLP_HEADERS") && !error.contains("s3cr3t"),
-        "{error}"
-    );
-}
-
 /// The settings that standard variables make for a collector with an unknown certificate.
 fn over_tls(collector: &Collector, protocol: &str, certificate: Option<&Path>) -> ExportSettings {
     let variable = |name: &str| match name {
