@@ -189,8 +189,12 @@ impl<'a> Proof<'a> {
         let now = SystemTime::now();
         let made = claims::date(&self.jwt.claims, "iat").ok().flatten();
         let is_new = |made: SystemTime| {
-            made.checked_add(MAX_AGE).is_some_and(|until| now <= until)
-                && made <= now + tokens.settings.limits.leeway
+            let oldest = match tokens.used {
+                Some(_) => now - MAX_AGE,
+                // `iat` is in whole seconds.
+                None => (now - MAX_AGE).max(tokens.proofs.since - Duration::from_secs(1)),
+            };
+            (oldest..=now + tokens.settings.limits.leeway).contains(&made)
         };
         if !made.is_some_and(is_new) {
             return Err(invalid_proof(
@@ -238,8 +242,12 @@ fn invalid_proof(text: &'static str) -> Denial {
 
 /// The used proofs, for as long as they could be used again. If there is no room, new proofs are
 /// refused; none is forgotten.
-#[derive(Debug, Default)]
-pub(super) struct Proofs(Mutex<Generations>);
+#[derive(Debug)]
+pub(super) struct Proofs {
+    used: Mutex<Generations>,
+    /// Proofs that are older may have been used at a process that has ended.
+    since: SystemTime,
+}
 
 /// Proofs used recently and those used before. Each is remembered for at least one generation.
 #[derive(Debug, Default)]
@@ -255,6 +263,15 @@ struct Generation {
     counts: HashMap<Principal, usize>,
 }
 
+impl Default for Proofs {
+    fn default() -> Self {
+        Self {
+            used: Mutex::default(),
+            since: SystemTime::now(),
+        }
+    }
+}
+
 impl Proofs {
     /// Marks a proof as used. No proof is valid for longer than `span`.
     fn use_once(
@@ -264,7 +281,7 @@ impl Proofs {
         principal: &Principal,
         span: Duration,
     ) -> Result<(), Denial> {
-        let mut generations = self.0.lock();
+        let mut generations = self.used.lock();
         generations.turn(Instant::now(), span);
         generations.add(hash(thumbprint, id), principal, USED)
     }
