@@ -329,7 +329,9 @@ impl Endpoint {
         destination: &Destination<'_>,
         is_endpoint: bool,
     ) -> Response<ReplyBody> {
-        let preflight = || cors::preflight(&head.headers, METHODS);
+        let protection = self.settings.protection.load();
+        let forwarded = &protection.forwarded;
+        let preflight = || cors::preflight(&head.headers, forwarded, METHODS);
         if is_endpoint {
             return preflight();
         }
@@ -341,7 +343,7 @@ impl Endpoint {
         {
             Err(_) => preflight(),
             Ok(_) => {
-                let preflight = self.sse_transport.preflight(head);
+                let preflight = self.sse_transport.preflight(head, forwarded);
                 preflight.unwrap_or_else(|| self.nothing_served().into_response())
             }
         }

@@ -101,7 +101,7 @@ impl Endpoint {
     pub(super) fn well_known(&self, head: &Parts) -> Response<ReplyBody> {
         let mut response = match head.method {
             Method::GET | Method::HEAD => self.metadata(head),
-            Method::OPTIONS => cors::preflight(&head.headers, METADATA_METHODS),
+            Method::OPTIONS => cors::preflight(&head.headers, &[], METADATA_METHODS),
             _ => Refusal::method(METADATA_METHODS).into_response(),
         };
         // Without this header a page could not tell "not found" from a failure.

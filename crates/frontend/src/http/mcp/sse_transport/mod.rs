@@ -92,14 +92,18 @@ impl SseTransport {
     }
 
     /// Answers a preflight request if its path belongs to this transport.
-    pub(super) fn preflight(&self, head: &Parts) -> Option<Response<ReplyBody>> {
+    pub(super) fn preflight(
+        &self,
+        head: &Parts,
+        forwarded: &[String],
+    ) -> Option<Response<ReplyBody>> {
         let path = head.uri.path().trim_end_matches('/');
         let methods = if self.resource_of(path)? == path {
             STREAM_METHODS
         } else {
             MESSAGE_METHODS
         };
-        Some(cors::preflight(&head.headers, methods))
+        Some(cors::preflight(&head.headers, forwarded, methods))
     }
 
     /// The transport's path, for which tokens must be issued; `None` if `path` is not the
