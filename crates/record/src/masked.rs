@@ -107,14 +107,18 @@ impl Masking<'_> {
                 all.extend(list.items());
             }
             all.extend(
-                ["then", "else"]
+                ["if", "then", "else"]
                     .into_iter()
                     .filter_map(|name| schema.get(name)),
             );
-            if let Some(parts) = schema.get("dependentSchemas") {
+            // Before 2019-09, `dependencies` held schemas and lists of names.
+            for parts in ["dependentSchemas", "dependencies"]
+                .into_iter()
+                .filter_map(|name| schema.get(name))
+            {
                 all.extend(parts.members().map(|member| parts.slice(member.value)));
             }
-            for name in ["$ref", "$dynamicRef"] {
+            for name in ["$ref", "$dynamicRef", "$recursiveRef"] {
                 if let Some(reference) = schema.peek(name) {
                     // A schema that is not here may call everything secret.
                     let target = self.target(&reference.as_str()?)?;
@@ -168,6 +172,7 @@ fn element_schemas(schemas: &[Json]) -> Vec<Json> {
             "prefixItems",
             "additionalItems",
             "unevaluatedItems",
+            "contains",
         ] {
             if let Some(part) = schema.get(name) {
                 // Before 2020-12, `items` could be a list.
@@ -228,14 +233,16 @@ mod tests {
                 "d":{"items":{"properties":{"e":{"x-secret":true}}}},"f":{"items":{"format":"password"}},
                 "g":{"additionalProperties":{"writeOnly":true}},"h":{"$ref":"#/$defs/loop"},"i":{"$ref":"#/nothing"},
                 "j":{"items":[{},{"writeOnly":true}]},"k":{"dependentSchemas":{"x":{"properties":{"l":{"writeOnly":true}}}}},
-                "m":{"$ref":"#anchor"},"n":{"$ref":"https://elsewhere.example"},"o":{"unevaluatedProperties":{"x-secret":true}}}}"##,
+                "m":{"$ref":"#anchor"},"n":{"$ref":"https://elsewhere.example"},"o":{"unevaluatedProperties":{"x-secret":true}},
+                "q":{"if":{"properties":{"r":{"writeOnly":true}}}},"s":{"contains":{"format":"password"}},
+                "t":{"dependencies":{"u":["v"],"v":{"properties":{"u":{"writeOnly":true}}}}},"w":{"$recursiveRef":"#/$defs/key"}}}"##,
         );
         let value = Json::literal(
-            r#"{"a":"1","b":{"c":"2","x":3},"d":[{"e":4,"y":5}],"f":["6"],"g":{"any":"7"},"h":8,"i":9,"j":[1],"k":{"l":2},"m":3,"n":4,"o":{"p":5}}"#,
+            r#"{"a":"1","b":{"c":"2","x":3},"d":[{"e":4,"y":5}],"f":["6"],"g":{"any":"7"},"h":8,"i":9,"j":[1],"k":{"l":2},"m":3,"n":4,"o":{"p":5},"q":{"r":6},"s":[7],"t":{"u":8,"v":9},"w":1}"#,
         );
         assert_eq!(
             mask_secrets(&value, Some(&schema), &[]).as_text(),
-            r#"{"a":"***","b":{"c":"***","x":3},"d":[{"e":"***","y":5}],"f":["***"],"g":{"any":"***"},"h":8,"i":"***","j":["***"],"k":{"l":"***"},"m":"***","n":"***","o":{"p":"***"}}"#
+            r#"{"a":"***","b":{"c":"***","x":3},"d":[{"e":"***","y":5}],"f":["***"],"g":{"any":"***"},"h":8,"i":"***","j":["***"],"k":{"l":"***"},"m":"***","n":"***","o":{"p":"***"},"q":{"r":"***"},"s":["***"],"t":{"u":"***","v":9},"w":"***"}"#
         );
         let many = format!(
             r#"{{"properties":{{"a":{{"anyOf":[{}{{}}]}}}}}}"#,
