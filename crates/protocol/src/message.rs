@@ -236,9 +236,14 @@ impl Message {
             (None, None, None) => Err(invalid(
                 "none of \"method\", \"result\" and \"error\" is there",
             )),
-            (_, result, error) => {
+            (method, result, error) => {
                 // Some libraries write members that they do not have as null, which others refuse.
-                let members = [("params", &params), ("result", &result), ("error", &error)];
+                let members = [
+                    ("method", &method),
+                    ("params", &params),
+                    ("result", &result),
+                    ("error", &error),
+                ];
                 let nulls = members.into_iter().filter(|(_, at)| is_null(at));
                 let nulls: Vec<_> = nulls.map(|(key, _)| key).collect();
                 if nulls.is_empty() {
