@@ -7,10 +7,8 @@ use fanlight_canonical::{BackendState, BackendStatus};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
-use crate::Admin;
 use crate::ready::{reason, state};
-use crate::reply::moment;
-use crate::settings::event_interval;
+use crate::{Admin, event_interval, moment};
 
 /// The limit of changes stored for a server. There is no option: they fill a page.
 const KEPT: usize = 50;

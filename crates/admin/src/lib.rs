@@ -61,7 +61,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use access::OperatorConnection;
+pub(crate) use access::{About, Needs, OperatorConnection, peer, require_json};
 use api::call::RunningCalls;
 use api::overview::Latest;
 use api::sign_in::Attempts;
@@ -72,11 +72,12 @@ pub use operations::{
     Reloaded, ReplicaView, Replicas, ReplicasView, ValkeyView,
 };
 use operator::{Common, Sessions, Throttle};
+pub(crate) use operator::{CommonProof, Denied, Digest, Operator, Proof, Purpose, Shown};
 pub use operator::{Role, SignInIssuer};
-use reply::Refusal;
+pub(crate) use reply::{Refusal, Verbatim, answer, json, millis, moment, to_json};
 use router::{families, health_router, router};
-use settings::InForce;
 pub use settings::{AdminSettings, LiveSettings};
+pub(crate) use settings::{InForce, event_interval};
 
 /// The admin listener, as handlers get it.
 type AdminState = axum::extract::State<Arc<Admin>>;

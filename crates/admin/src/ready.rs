@@ -4,12 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fanlight_canonical::{BackendError, BackendState};
 use fanlight_gateway::Gateway;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::{ArrayBuilder, Json, ObjectBuilder};
 use tokio_util::sync::CancellationToken;
 
-use crate::Subject;
-use crate::reply::to_json;
+use crate::{Subject, to_json};
 
 /// Ready while at least one server is usable. After the start, every server's first attempt to
 /// connect has to end before. `settled` remembers that: later attempts do not count, nor do servers

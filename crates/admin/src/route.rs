@@ -5,9 +5,7 @@ use std::sync::Arc;
 use axum::handler::Handler;
 use axum::routing::{MethodRouter, get, post};
 
-use crate::Admin;
-use crate::access::Needs;
-use crate::reply::Refusal;
+use crate::{Admin, Needs, Refusal};
 
 /// A route: its path, its access requirements, and its handlers.
 pub(crate) struct Route(

@@ -12,10 +12,9 @@ use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::access::{Needs, OperatorConnection, require, require_host};
-use crate::operator::Role;
 use crate::reply::{Refusal, json, with_default_headers};
 use crate::route::{Route, read};
-use crate::{Admin, AdminState, api, ready, ui};
+use crate::{Admin, AdminState, Role, api, ready, ui};
 
 /// The header of `/healthz` that identifies the gateway.
 const INSTANCE: HeaderName = HeaderName::from_static("fanlight-instance");

@@ -13,13 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bearer::Bearer;
 use crate::certificate::Certificates;
-use crate::id_token;
 use crate::keys::Keys;
 use crate::proxy::Proxy;
 use crate::settings::{Settings, user};
 use crate::token::Tokens;
-use crate::token::possession::UsedOnce;
 use crate::unknown_keys::{self, Asking, UnknownKeys};
+use crate::{UsedOnce, id_token};
 
 /// Identifies clients by the configuration in force. The default denies every request.
 #[derive(Debug, Default)]

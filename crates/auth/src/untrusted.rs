@@ -6,10 +6,9 @@ use bytes::Bytes;
 use fanlight_canonical::identity::Validity;
 
 use crate::issuer::KeySet;
-use crate::json;
-use crate::settings::IssuerSettings;
 use crate::token::Jwt;
 use crate::token::claims::{self, Rules};
+use crate::{IssuerSettings, json};
 
 /// An issuer with known keys.
 #[derive(Debug)]

@@ -16,15 +16,13 @@ pub use fanlight_config::settings::{
 };
 pub(crate) use fanlight_config::settings::{origin_of, split_credentials};
 use fanlight_fair::limit;
-use fanlight_protocol::Revision;
-use fanlight_protocol::result::{ResultView as _, ServerDescription};
+use fanlight_protocol::{ResultView as _, Revision, ServerDescription};
 use fanlight_telemetry::{BackendInfo, BackendTelemetry, Endpoint, Telemetry};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::credentials::CredentialSource;
-use crate::memory::MessageMemory;
-use crate::repeats::Repeats;
+use crate::{MessageMemory, Repeats};
 
 /// The settings of one server.
 #[derive(Clone, Debug)]

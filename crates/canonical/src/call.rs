@@ -3,14 +3,13 @@
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Era, Json, Method, Notification, RpcError, TaskDialect, capability, code};
+use fanlight_protocol::{
+    Era, Json, LogLevel, Method, Notification, RpcError, TaskDialect, capability, code,
+};
 use fanlight_telemetry::Parent;
 use parking_lot::Mutex;
 
-use crate::caller::{Caller, Peer, SessionKey};
-use crate::identity::Principal;
-use crate::messages::ServerMessages;
+use crate::{Caller, Peer, Principal, ServerMessages, SessionKey};
 
 /// A request in canonical form: as it arrives at the core, and as the core sends it to a server.
 #[derive(Clone, Debug)]

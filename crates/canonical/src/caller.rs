@@ -7,8 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::identity::{Identity, Principal};
-use crate::server_sessions::ServerSessions;
+use crate::{Identity, Principal, ServerSessions};
 
 /// Identifies a client's session within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,16 +2,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fanlight_protocol::digest::sha256;
-use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Notification, Response};
+use fanlight_protocol::{Era, Notification, Response, ServerDescription, sha256};
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use crate::call::{Call, CallContext};
-use crate::caller::{Caller, SessionKey};
-use crate::error::BackendError;
-use crate::listen::{Listen, Listening};
+use crate::{BackendError, Call, CallContext, Caller, Listen, Listening, SessionKey};
 
 /// The future of a server's answer. Dropping it cancels the request at the server.
 pub type Pending<'a, T> = BoxFuture<'a, Result<T, BackendError>>;

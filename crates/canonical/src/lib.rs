@@ -24,7 +24,7 @@ pub use fanlight_protocol::TaskDialect;
 pub use fanlight_telemetry::metrics::MirrorOutcome;
 pub use fanlight_telemetry::{Parent, Rewritten};
 
-pub use crate::identity::{Identity, Principal};
+pub use crate::identity::{Identity, Principal, Source, Validity};
 pub use backoff::{Backoff, RetryDelays};
 pub use call::{
     About, AuditFacts, Call, CallContext, SentAs, SessionRequest, cancelled_by_operator,

@@ -13,8 +13,7 @@ use fanlight_protocol::json::union;
 use fanlight_protocol::subscription::{self, Lists};
 use fanlight_protocol::{Json, Notification};
 
-use crate::call::CallContext;
-use crate::messages::{ServerMessage, ServerMessages};
+use crate::{CallContext, ServerMessage, ServerMessages};
 
 /// The longest URI, in bytes, that is compared with lists and templates.
 pub const LONGEST_URI: usize = 64 << 10;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fanlight_protocol::capability::MissingCapability;
-use fanlight_protocol::{Json, Method, Notification, Response};
+use fanlight_protocol::{Json, Method, MissingCapability, Notification, Response};
 use fanlight_telemetry::Parent;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use fanlight_protocol::{Json, Method};
 
-use crate::call::CallContext;
-use crate::listen::Interest;
+use crate::{CallContext, Interest};
 
 /// The operator's policy. It is immutable; a changed configuration makes a new one.
 ///

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use fanlight_protocol::Json;
-use fanlight_protocol::digest::sha256_of_parts;
+use fanlight_protocol::{Json, sha256_of_parts};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;

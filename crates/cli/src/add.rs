@@ -8,11 +8,9 @@ use fanlight_config::parse;
 use serde_json::{Value, json};
 
 use crate::cli::{AddArgs, CommonArgs};
-use crate::configuration;
 use crate::configuration::variable;
-use crate::failure::Result;
-use crate::out::say;
 use crate::replace::{self, NewFile};
+use crate::{Result, configuration, say};
 
 /// Adds a server to the named configuration, the folder's, or a new `fanlight.yaml`.
 pub fn add(args: &AddArgs, common: &CommonArgs) -> Result {

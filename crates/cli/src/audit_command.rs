@@ -14,11 +14,8 @@ use itertools::Itertools as _;
 use serde_json::json;
 
 use crate::cli::{AuditCommand, AuditFilterArgs, AuditQueryArgs, CommonArgs};
-use crate::configuration;
-use crate::failure::{Failure, Result};
 use crate::observe::columns::render_rows;
-use crate::out::{self, counted, say};
-use crate::record;
+use crate::{Failure, Result, configuration, counted, out, record, say};
 
 /// The size limit of a file with checkpoints, in bytes.
 const CHECKPOINTS: usize = 16 << 20;

@@ -7,10 +7,9 @@ use fanlight_config::{Config, Environment, Input, Loaded, SecretReference, Trans
 use tracing::{info, warn};
 use url::Url;
 
-use crate::cli::CommonArgs;
 use crate::failure::{Result, Unusable};
 use crate::list_state::user_state_folder;
-use crate::{consent, demo, inputs, pins, policy, secrets};
+use crate::{CommonArgs, consent, demo, inputs, pins, policy, secrets};
 
 /// The default names of the configuration in the current folder: the first existing file is used.
 /// The last two are files of clients, which only list servers.

@@ -10,8 +10,7 @@ use fanlight_protocol::visible::plain;
 use itertools::Itertools as _;
 use url::Url;
 
-use crate::failure::Result;
-use crate::out::complain;
+use crate::{Result, complain};
 
 /// The limit of characters shown of a command or of a server's address.
 const SHOWN: usize = 1000;

@@ -8,8 +8,7 @@ use fanlight_config::{Config, HookFailure, HookOptions, HookTime, RateMatch, Sec
 use fanlight_fair::limit;
 use fanlight_frontend::{CallHook, HookAnswer, JudgedCall, RequestMatch, ToolNames};
 use fanlight_grants::fetch::{self, FetchError, JSON, Requests};
-use fanlight_protocol::Json;
-use fanlight_protocol::json::DEFAULT_NESTING;
+use fanlight_protocol::{DEFAULT_NESTING, Json};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;

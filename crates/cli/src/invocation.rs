@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use fanlight_config::ListenAddress;
 use fanlight_config::client_files::for_shell;
 
-use crate::cli::CommonArgs;
-use crate::configuration;
+use crate::{CommonArgs, configuration};
 
 /// How this process was started. The commands that it suggests have the same program and
 /// configuration.

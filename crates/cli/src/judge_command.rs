@@ -11,12 +11,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::CheckArgs;
-use crate::failure::{Result, interruptible};
 use crate::inspect::{SignIn, sign_in_at};
 use crate::judge::{EraReport, Finding, Patience, Report, Severity, Step, judge, page};
 use crate::login::Browser;
 use crate::observe::style::Style;
-use crate::out::{self, complain, counted, say};
+use crate::{Result, complain, counted, interruptible, out, say};
 
 /// The time limit for a start, which may include a download.
 const START: Duration = Duration::from_secs(90);

@@ -12,11 +12,9 @@ use fanlight_config::{
 use serde_json::json;
 
 use crate::cli::{CommonArgs, KeyFileArgs, KeysCommand, NewKeyArgs};
-use crate::configuration;
-use crate::failure::{Failure, Result};
 use crate::observe::columns::render_rows;
-use crate::out::{self, complain, counted, say};
 use crate::replace::{self, NewFile};
+use crate::{Failure, Result, complain, configuration, counted, out, say};
 
 /// Runs a subcommand of `fanlight keys`.
 pub fn keys(command: &KeysCommand, common: &CommonArgs) -> Result {

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use fanlight_config::Config;
-use fanlight_gateway::catalogue::ListKind;
-use fanlight_gateway::{BackendEntry, Gateway, ListStore as _};
+use fanlight_gateway::{BackendEntry, Gateway, ListKind, ListStore as _};
 use fanlight_protocol::Json;
 
 use crate::list_state::ListState;

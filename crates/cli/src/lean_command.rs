@@ -9,12 +9,10 @@ use serde_json::{Value, json};
 
 use crate::audit_command::records;
 use crate::cli::{CommonArgs, LeanSuggestArgs};
-use crate::configuration;
 use crate::endpoints::find;
-use crate::failure::Result;
 use crate::inspect::{List, fetch_list};
 use crate::observe::Admin;
-use crate::out::{self, say};
+use crate::{Result, configuration, out, say};
 
 /// Prints the suggestion for the endpoint of a running gateway; false if none runs.
 pub async fn suggest_for_running(args: &LeanSuggestArgs, common: &CommonArgs) -> Result<bool> {

@@ -59,3 +59,7 @@ pub mod users;
 mod users_view;
 pub mod welcome;
 pub mod witness;
+
+pub use cli::CommonArgs;
+pub use failure::{Failure, Result, interruptible};
+pub use out::{complain, counted};

@@ -14,11 +14,9 @@ use itertools::Itertools as _;
 use serde_json::json;
 
 use crate::cli::{CommonArgs, PinArgs, PinCommand};
-use crate::configuration;
-use crate::failure::{Failure, Result};
 use crate::flagged::find_flagged;
-use crate::out::{self, counted, say};
 use crate::pins::{self, Definitions};
+use crate::{Failure, Result, configuration, counted, out, say};
 
 /// Runs `fanlight pin`. `read` starts the servers of a configuration, and reads their
 /// [`definitions`].

@@ -15,8 +15,7 @@ use fanlight_record::{ArgumentsKept, AuditLog, KeptRecord};
 use fanlight_telemetry::Telemetry;
 use tracing::{info, warn};
 
-use crate::failure::{Failure, Result};
-use crate::telemetry;
+use crate::{Failure, Result, telemetry};
 
 /// The default folder of the audit log.
 const FOLDER: &str = "audit";

@@ -13,8 +13,7 @@ use fanlight_config::{
 use fanlight_gateway::{
     ApprovalSettings, ArgumentRule, DefinitionMember, NamedServer, NamingPolicy, Rewriting,
 };
-use fanlight_protocol::Json;
-use fanlight_protocol::json::MAX_NESTING;
+use fanlight_protocol::{Json, MAX_NESTING};
 
 /// The rules for making clients' names from servers' names.
 pub fn naming_policy(config: &Config) -> NamingPolicy {

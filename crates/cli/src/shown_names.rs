@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fanlight_config::Config;
-use fanlight_gateway::catalogue::ListKind;
-use fanlight_gateway::{Naming, NamingPolicy, namings};
+use fanlight_gateway::{ListKind, Naming, NamingPolicy, namings};
 use fanlight_protocol::Json;
 use fanlight_protocol::visible::plain;
 use serde::{Deserialize, Serialize};

@@ -12,10 +12,9 @@ use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials,
     PendingEnvironment, PrincipalCredentials, Refusal,
 };
-use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
-    CallContext, Caller, DEFAULT_PATH, Endpoint, Holder, Policy as _, PolicyAction, PolicyItem,
-    PolicyOutcome, Principal, SignInWish,
+    CallContext, Caller, DEFAULT_PATH, Endpoint, Holder, Identity, Policy as _, PolicyAction,
+    PolicyItem, PolicyOutcome, Principal, SignInWish,
 };
 use fanlight_config::{
     Config, Issuer, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, UserSignIn,

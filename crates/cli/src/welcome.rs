@@ -9,11 +9,10 @@ use std::thread;
 use fanlight_config::scheme;
 use fanlight_config::{Config, ListenAddress, Loaded};
 
-use crate::cli::CommonArgs;
 use crate::configuration::DEFAULT_FILES;
 use crate::connect::endpoint_url;
-use crate::demo;
 use crate::invocation::Invocation;
+use crate::{CommonArgs, demo};
 
 /// The addresses of a gateway.
 pub struct Addresses<'a> {

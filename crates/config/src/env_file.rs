@@ -2,11 +2,7 @@
 
 use std::path::Path;
 
-use crate::settings::Secret;
-
-use crate::MAX_FILE_SIZE;
-use crate::report::problem::ConfigErrors;
-use crate::text_file::{self, ConfigFile};
+use crate::{ConfigErrors, ConfigFile, MAX_FILE_SIZE, Secret, text_file};
 
 /// Names and values.
 pub(crate) type Pairs = Vec<(String, Secret)>;

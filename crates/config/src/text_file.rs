@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::settings::read_bounded;
 
-use crate::MAX_KEY_FILE_SIZE;
-use crate::report::problem::ConfigErrors;
+use crate::{ConfigErrors, MAX_KEY_FILE_SIZE};
 
 /// A file of the configuration, or a folder in which further files may appear.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,11 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use crate::client_files::{ClientFile, Input};
-use crate::settings::Secret;
-
-use crate::MAX_FILE_SIZE;
-use crate::reference::SecretReference;
-use crate::text_file::{self, ConfigFile};
+use crate::{ConfigFile, MAX_FILE_SIZE, Secret, SecretReference, text_file};
 
 /// The reading process's contribution to a configuration.
 #[derive(Clone, Copy)]

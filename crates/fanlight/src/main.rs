@@ -24,15 +24,14 @@ use fanlight_cli::cli::{
     CallCommand, Cli, Command, EndpointArgs, LeanCommand, ListTarget, LoginArgs, LogoutArgs,
     RunCommand,
 };
-use fanlight_cli::failure::{Failure, Result};
 use fanlight_cli::inspect::Checked;
 use fanlight_cli::log::Log;
 use fanlight_cli::login::{self, Browser};
 use fanlight_cli::observe::Admin;
-use fanlight_cli::out::{complain, say};
 use fanlight_cli::{
-    add, audit_command, configuration, connect, demo, import, inspect, judge_command, keys,
-    lean_command, log, manual, observe, pin_command, policy_command, witness,
+    Failure, Result, add, audit_command, complain, configuration, connect, demo, import, inspect,
+    judge_command, keys, lean_command, log, manual, observe, pin_command, policy_command, say,
+    witness,
 };
 use fanlight_telemetry::Telemetry;
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_cli::cli::MockArgs;
-use fanlight_cli::failure::{Failure, Result};
 use fanlight_cli::mock::{Bridge, Mock};
-use fanlight_cli::out::say;
+use fanlight_cli::{Failure, Result, say};
 use fanlight_frontend::{ListeningSocket, serve_stdio};
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;

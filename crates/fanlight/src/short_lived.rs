@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_cli::cli::{CallArgs, EndpointArgs, ReplayArgs, TraceArgs, TraceTestArgs};
-use fanlight_cli::failure::{Failure, Result, interruptible};
 use fanlight_cli::inspect::{self, Client, DirectCall};
 use fanlight_cli::log::Log;
 use fanlight_cli::replay::Replay;
 use fanlight_cli::users::{Clients, Users, auth_of_users};
-use fanlight_cli::{starts, telemetry};
+use fanlight_cli::{Failure, Result, interruptible, starts, telemetry};
 use fanlight_config::{Config, EraChoice, Secret, Server, StartChoice, Transport};
 use fanlight_frontend::{FrontendSettings, serve_http};
 use fanlight_protocol::Era;

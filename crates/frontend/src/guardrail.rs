@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fanlight_config::HookTime;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, ObjectBuilder};
 use futures_util::future::BoxFuture;
 
 /// A hook's answer.

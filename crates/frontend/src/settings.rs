@@ -16,9 +16,7 @@ use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::guardrail::LiveHooks;
-use crate::protection::LiveProtection;
-use crate::session_records::SessionRecords;
+use crate::{LiveHooks, LiveProtection, SessionRecords};
 
 /// The time for delivering the errors of requests that did not finish within [`FrontendSettings::drain`].
 pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(1);

@@ -5,8 +5,7 @@ use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use fanlight_canonical::identity::{Identity, Source};
-use fanlight_canonical::{Endpoint, Principal, SameClient};
+use fanlight_canonical::{Endpoint, Identity, Principal, SameClient, Source};
 use fanlight_http::peer_of;
 use fanlight_protocol::{Json, Method, Request, Response, Revision, RpcError};
 use fanlight_telemetry::metrics::{Direction, SessionSide};

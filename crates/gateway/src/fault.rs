@@ -5,9 +5,7 @@
 use std::borrow::Cow;
 
 use fanlight_canonical::{BackendError, Outcome, PolicyKind, SignInWish};
-use fanlight_protocol::capability::{ClientCapability, MissingCapability};
-use fanlight_protocol::json::{Json, ObjectBuilder};
-use fanlight_protocol::{RpcError, code};
+use fanlight_protocol::{ClientCapability, Json, MissingCapability, ObjectBuilder, RpcError, code};
 
 /// The error for a request that `backend` did not answer.
 pub fn no_answer(backend: &str, error: &BackendError) -> RpcError {

@@ -32,10 +32,11 @@ mod topology;
 mod uri_places;
 mod uris;
 
+pub use catalogue::ListView;
 pub use gateway::{
     Decided, Gateway, GatewaySettings, ListenOperation, Notice, Operation, Shortening,
 };
-pub use list_kind::{KeptList, ListStore};
+pub use list_kind::{KeptList, ListKind, ListStore};
 pub use mirror::{Mirror, MirrorSettings};
 pub use reads::CacheLimits;
 pub use results::{KeptFile, ResultFiles};

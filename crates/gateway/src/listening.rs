@@ -13,11 +13,10 @@ use fanlight_canonical::{
     Backoff, Interest, Listen, Listening, Names, PolicyAction, RetryDelays, ServerMessage,
     ServerMessages,
 };
-use fanlight_protocol::json::Json;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::uri::kept_result;
-use fanlight_protocol::{Method, Notification, RpcError};
+use fanlight_protocol::{Json, Method, Notification, RpcError};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, stream};

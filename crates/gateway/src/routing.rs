@@ -4,8 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fanlight_canonical::{Call, CallContext, LONGEST_URI, Outcome, PolicyAction, Rewritten};
-use fanlight_protocol::json::{Edits, Json};
-use fanlight_protocol::{Method, RpcError};
+use fanlight_protocol::{Edits, Json, Method, RpcError};
 
 use crate::catalogue::{Entry, ListKind, ListView, ListWatcher};
 use crate::tasks::Tasks;

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use fanlight_canonical::{Call, CallContext, KEPT_PARAMS, Parent, SessionKey};
-use fanlight_protocol::Method;
-use fanlight_protocol::json::{Json, ObjectBuilder};
+use fanlight_protocol::{Json, Method, ObjectBuilder};
 use parking_lot::Mutex;
 
 /// The subscriptions of all sessions.

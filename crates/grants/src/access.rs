@@ -17,13 +17,12 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
-use crate::audit::GrantRecord;
 use crate::oauth::{
     Challenge, ID_TOKEN, Message, OAuthError, REFRESH_TOKEN, Refused, SubjectToken,
 };
 use crate::record::{Grant, SIGN_IN_TIME};
 use crate::server::{Method, Server, Wanted};
-use crate::store::{Owner, Stamp, Store, StoreError};
+use crate::{GrantRecord, Owner, Stamp, Store, StoreError};
 use held::Held;
 
 /// How often to check whether another process has changed something.

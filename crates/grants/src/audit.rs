@@ -5,8 +5,7 @@ use std::fmt;
 
 use futures_util::future::BoxFuture;
 
-use crate::error::SignInError;
-use crate::store::Owner;
+use crate::{Owner, SignInError};
 
 /// Writes changes of users' grants to the audit log. Must not block.
 ///

@@ -6,11 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use crate::audit::GrantChangeEnd;
-use crate::grants::Grants;
 use crate::record::{Grant, RegisteredClient, UserKey};
-use crate::server::Method;
 use crate::store::{Exported, Owner, Store, StoreError, seconds};
+use crate::{GrantChangeEnd, Grants, Method};
 
 /// One user's connection to a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -15,13 +15,13 @@ use tracing::warn;
 use url::Url;
 
 use crate::access::{Looked, UserAccess};
-use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord};
-use crate::error::SignInError;
 use crate::oauth::{Discovered, MachineAccess, OAuthError, SubjectToken, SubjectTokens};
 use crate::peers::Peers;
-use crate::record::{Grant, UserKey};
 use crate::server::{Method, Server, ServerSettings, Wanted};
-use crate::store::{Exported, Owner, Store, StoreError};
+use crate::{
+    Exported, Grant, GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord, Owner, SignInError,
+    Store, StoreError, UserKey,
+};
 
 /// The limit of users' credentials in memory, besides those in use.
 const MOST_HELD: usize = 10_000;

@@ -22,10 +22,8 @@ use crate::oauth::{
 use crate::pages::identify::proof_of;
 use crate::peers::Peers;
 use crate::record::{OperatorSession, Proof};
-use crate::server::Wanted;
 use crate::server::{Server, ServerSettings};
-use crate::sign_in::{Callback, Offer};
-use crate::store::{LeaseOutcome, Leased, Owner, Store, StoreError};
+use crate::{Callback, LeaseOutcome, Leased, Offer, Owner, Store, StoreError, Wanted};
 
 /// How long one replica may take to replace the record of a session.
 const REPLACING: Duration = Duration::from_secs(5);

@@ -10,9 +10,7 @@ use fanlight_protocol::digest::{sha256, sha256_hex};
 use tracing::{info, warn};
 use url::Url;
 
-use crate::audit::GrantChangeKind;
 use crate::error::{SignInError, sign_in_error, unusable};
-use crate::grants::Grants;
 use crate::links::join_path;
 use crate::oauth::{
     AuthorizationRequest, CallbackParameters, Challenge, Client, ClientRegistration, Discovered,
@@ -21,8 +19,7 @@ use crate::oauth::{
 use crate::peers::{Peers, forget_client, registered};
 use crate::record::{BegunSignIn, GivenFor, Grant, SIGN_IN_TIME};
 use crate::server::{Server, SignInMethod, Wanted};
-use crate::store::{Owner, Store};
-use crate::uses;
+use crate::{GrantChangeKind, Grants, Owner, Store, uses};
 
 /// The scope for a lasting sign-in (OpenID Connect Core 1.0, 11).
 const LASTING: &str = "offline_access";

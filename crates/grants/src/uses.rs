@@ -10,11 +10,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::error::SignInError;
-use crate::grants::Grants;
 use crate::oauth::Provider;
 use crate::server::Server;
-use crate::store::{Kind, Owner, Record, Store};
+use crate::{Grants, Kind, Owner, Record, SignInError, Store};
 
 /// The server whose users were the first to sign in at an authorization server.
 #[derive(Debug, Serialize, Deserialize)]

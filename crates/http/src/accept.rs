@@ -10,12 +10,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connection::ConnectionUse;
 use crate::connections::{ConnectionPeer, Connections, Endable, Entry};
-use crate::limit::{ConcurrencyLimit, Permit};
 use crate::socket::{
     ClientStream, Exchange, ListeningSocket, SocketReceiver, concerns_one_connection,
 };
+use crate::{ConcurrencyLimit, ConnectionUse, Permit};
 
 /// The pause after an error that concerns the listener. A constant: such errors are a shortage of
 /// the system. A shorter pause makes it worse, and after a longer one clients wait needlessly.

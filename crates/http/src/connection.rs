@@ -19,9 +19,10 @@ use tokio::time::Instant;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::connections::{Endable, Usage, UsageKind};
-use crate::socket::ClientStream;
-use crate::tls::{HandshakeError, TlsServer, accept_tls, client_certificate};
+use crate::{
+    ClientStream, Endable, HandshakeError, TlsServer, Usage, UsageKind, accept_tls,
+    client_certificate,
+};
 
 /// The smallest head limit that hyper accepts, in bytes.
 const MIN_HEAD: usize = 8 << 10;

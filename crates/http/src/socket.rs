@@ -13,8 +13,7 @@ use socket2::{Domain, SockAddr, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::connections::ConnectionPeer;
-use crate::guard::peer_of;
+use crate::{ConnectionPeer, peer_of};
 
 /// The length of the accept queue, the same as in `TcpListener::bind`.
 const BACKLOG: u32 = 1024;

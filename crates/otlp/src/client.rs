@@ -10,9 +10,7 @@ use opentelemetry_http::{HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
 use url::Url;
 
-use crate::error::StartError;
-use crate::settings::OtlpTarget;
-use crate::{USER_AGENT, tls};
+use crate::{OtlpTarget, StartError, USER_AGENT, tls};
 
 /// The limit of the bytes that are read of a collector's answer.
 const LONGEST_ANSWER: usize = 64 * 1024;

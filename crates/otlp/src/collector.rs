@@ -8,11 +8,10 @@ use prost::Message as _;
 use tokio::runtime::Handle;
 
 use crate::client::Client;
-use crate::error::StartError;
 use crate::export::{Export, NotExported, refused_count};
 #[cfg(feature = "grpc")]
 use crate::grpc::Services;
-use crate::settings::{OtlpProtocol, OtlpTarget};
+use crate::{OtlpProtocol, OtlpTarget, StartError};
 
 /// A client that sends metrics and log records to a collector.
 pub(crate) enum Collector {

@@ -9,10 +9,8 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::client::headers;
-use crate::error::StartError;
 use crate::export::{Export, NotExported, refused_count};
-use crate::settings::OtlpTarget;
-use crate::{USER_AGENT, tls};
+use crate::{OtlpTarget, StartError, USER_AGENT, tls};
 
 /// A channel that connects when it is first used, and reconnects. It runs on the runtime of
 /// `handle`, so any thread can use it.

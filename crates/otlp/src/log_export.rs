@@ -13,11 +13,10 @@ use tokio::time::timeout;
 use tracing::{error, warn};
 
 use crate::collector::Collector;
-use crate::error::StartError;
 use crate::export::Export;
 use crate::logs::{self, LogText};
-use crate::settings::OtlpTarget;
 use crate::start::runtime;
+use crate::{OtlpTarget, StartError};
 
 /// The limit of the records in the queue.
 const QUEUE: usize = 8192;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fanlight_telemetry::metrics::Metrics;
-use fanlight_telemetry::{Builder, Settings, Telemetry};
+use fanlight_telemetry::{Builder, Metrics, Settings, Telemetry};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use tokio::runtime::Handle;
@@ -14,10 +13,8 @@ use tokio::time::MissedTickBehavior;
 
 use crate::client::Client;
 use crate::collector::Collector;
-use crate::error::StartError;
 use crate::export::Export;
-use crate::metrics;
-use crate::settings::{ExportSettings, OtlpProtocol, OtlpTarget};
+use crate::{ExportSettings, OtlpProtocol, OtlpTarget, StartError, metrics};
 
 /// Starts telemetry and the exporters in `export`. The guard ends both.
 ///

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use fanlight_config::settings::read_bounded;
 
-use crate::error::StartError;
-use crate::settings::TlsFiles;
+use crate::{StartError, TlsFiles};
 
 /// The limit of a file with certificates, in bytes.
 const LONGEST: usize = 1 << 20;

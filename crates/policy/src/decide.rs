@@ -32,10 +32,9 @@ use crate::arguments::{LookedAt, ReadArguments};
 use crate::attributes::{Differences, SeenClient, SeenContext, reads_requests, text, uid};
 use crate::expression::{ARGUMENTS, Arguments, Reads};
 use crate::rule::{Rule, rules};
-use crate::shorthand::Allowance;
-use crate::source::{InvalidPolicy, PolicyText};
 use crate::typed::TYPES;
 use crate::uris::forms;
+use crate::{Allowance, InvalidPolicy, PolicyText};
 
 /// The default size of the memory for decisions.
 const MEMORY: usize = 32 << 20;

@@ -12,10 +12,9 @@ use fanlight_canonical::{ApprovedBy, PolicyAction};
 
 use crate::expression::{Reads, is_place, parts, without_arguments};
 use crate::link::{self, Link};
-use crate::schema::schema;
-use crate::source::{self, InvalidPolicy, PolicyText};
 use crate::typed::typed;
 use crate::uris::{key, scope_entity, widened};
+use crate::{InvalidPolicy, PolicyText, schema, source};
 
 /// The most policies, because each takes time in decisions.
 const MOST: usize = 10_000;

@@ -1,8 +1,7 @@
 //! The annotations of a tool (2026-07-28 server/tools, `ToolAnnotations`). They are hints from its
 //! server.
 
-use crate::json::Json;
-use crate::word;
+use crate::{Json, word};
 
 /// Whether the annotations say that a call changes nothing.
 pub fn is_read_only(annotations: &Json) -> bool {

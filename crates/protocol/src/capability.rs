@@ -5,10 +5,9 @@
 //! Source: 2025-11-25 and 2026-07-28 client/elicitation, client/sampling, client/roots,
 //! Capabilities and Error Handling.
 
-use crate::error::{RpcError, code};
 use crate::json::{Json, ObjectBuilder, Value};
 use crate::meta::TASKS_EXTENSION;
-use crate::method::Method;
+use crate::{Method, RpcError, code};
 
 /// The member of `data` that lists missing capabilities in an error (2026-07-28 basic/index, Error
 /// Codes).

@@ -1,7 +1,6 @@
 //! Name and version that Fanlight tells peers.
 
-use crate::Json;
-use crate::json::ObjectBuilder;
+use crate::{Json, ObjectBuilder};
 
 /// The value of the header `User-Agent`.
 pub const USER_AGENT: &str = concat!("fanlight/", env!("CARGO_PKG_VERSION"));

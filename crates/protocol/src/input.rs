@@ -3,8 +3,7 @@
 //!
 //! Source: 2026-07-28 basic/patterns/mrtr.
 
-use crate::json::{ObjectBuilder, rewrite_object};
-use crate::{Json, Method, Response, word};
+use crate::{Json, Method, ObjectBuilder, Response, rewrite_object, word};
 
 /// The member of params that contains the answers.
 pub const INPUT_RESPONSES: &str = "inputResponses";

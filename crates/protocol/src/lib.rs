@@ -74,9 +74,22 @@ macro_rules! named {
     };
 }
 
+pub use capability::{
+    ClientCapability, MissingCapability, can_be_asked, has_tasks_extension,
+    missing_capability_error,
+};
+pub use digest::{Sha256, sha256, sha256_hex, sha256_of_parts, short_digest};
 pub use error::{RpcError, code};
 pub use implementation::{USER_AGENT, implementation};
-pub use json::{Json, member_name};
-pub use message::{Message, MessageError, Notification, Request, Response};
+pub use input::{INPUT_RESPONSES, InputRequired, MAX_INPUT_ROUNDS, REQUEST_STATE};
+pub use json::{
+    ArrayBuilder, Chunks, DEFAULT_NESTING, Edits, Json, MAX_NESTING, ObjectBuilder,
+    estimated_tokens, member_name, rewrite_object,
+};
+pub use message::{
+    Message, MessageError, Notification, Request, Response, notification_text, request_text,
+};
+pub use meta::LogLevel;
 pub use method::Method;
+pub use result::{ResultView, ServerDescription};
 pub use revision::{Era, Questions, Revision, TaskDialect};

@@ -9,13 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::error::RpcError;
 use crate::json::{
     AmbiguousMember, Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError, Value,
 };
-use crate::meta::LogLevel;
-use crate::method::Method;
 use crate::result::{AnyResult, ResultView};
+use crate::{LogLevel, Method, RpcError};
 
 /// The longest forwarded message that is fully validated, in bytes. For longer ones only the
 /// structure is.

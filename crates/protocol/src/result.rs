@@ -2,8 +2,7 @@
 //!
 //! A view is the result's text. Use [`ResultView::json`] to read members without an accessor.
 
-use crate::json::Json;
-use crate::meta;
+use crate::{Json, meta};
 
 /// The members of a result that limit caching (2026-07-28 server/utilities/caching).
 pub const CACHING_HINTS: [&str; 2] = ["ttlMs", "cacheScope"];

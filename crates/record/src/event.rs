@@ -4,8 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fanlight_canonical::identity::{Identity, Principal};
-use fanlight_canonical::{CallContext, Decidable, Endpoint, Item, Verdict};
+use fanlight_canonical::{CallContext, Decidable, Endpoint, Identity, Item, Principal, Verdict};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_protocol::{Json, Method, Response};
 

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{CallContext, Item, PolicyOutcome, Principal, Verdict};
+use fanlight_canonical::{CallContext, Identity, Item, PolicyOutcome, Principal, Verdict};
 use fanlight_fair::LogLimit;
 use fanlight_protocol::{Era, Json, Method, Response, Revision};
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use fanlight_canonical::identity::{Identity, Principal};
-use fanlight_canonical::{Decidable, Endpoint, Item};
+use fanlight_canonical::{Decidable, Endpoint, Identity, Item, Principal};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_fair::LogLimit;
 use fanlight_protocol::visible;
@@ -18,12 +17,11 @@ use tokio::sync::mpsc;
 use tracing::field::display;
 use tracing::{info, warn};
 
-use crate::event::{
-    Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded,
-    PinnedDefinition, Record, RecordedRequest, RequestEnd,
-};
-use crate::kept::{ArgumentsKept, KeptRecord};
 use crate::ledger::Written;
+use crate::{
+    Acknowledged, Actor, ArgumentsKept, AuditEvent, ConnectionChange, DeniedOperator, KeptRecord,
+    KeptRequests, NotRecorded, PinnedDefinition, Record, RecordedRequest, RequestEnd,
+};
 
 /// The most lines about refusals in [`WINDOW`]. The next line of the same party tells how many of
 /// its lines were omitted. No option: metrics count all.

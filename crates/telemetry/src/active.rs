@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator};
 
-use crate::context::TraceContext;
-use crate::error_type::Outcome;
 use crate::inbound::HeaderContext;
 use crate::pipeline::Recorder;
-use crate::propagation::Propagation;
 use crate::record::{ParentSpan, Record, SpanStart};
+use crate::{Outcome, Propagation, TraceContext};
 
 /// A span that has not ended. Cheap to clone.
 #[derive(Clone)]

@@ -7,7 +7,6 @@ use std::time::Duration;
 use fanlight_protocol::{Method, Revision};
 use opentelemetry::KeyValue;
 
-use crate::error_type::ErrorType;
 use crate::message::{Moment, Transport};
 use crate::metrics::{
     BACKEND_HTTP, BackendLabels, BackendMetrics, Metrics, SessionSide, Side, Timer,
@@ -17,7 +16,7 @@ use crate::names::{
     NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT,
 };
 use crate::recording::Tap;
-use crate::subject::Target;
+use crate::{ErrorType, Target};
 
 /// How Fanlight reaches a server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,15 +1,12 @@
 //! Spans that begin under a parent.
 
 use crate::active::{ActiveSpan, Ancestor};
-use crate::backend::BackendTelemetry;
-use crate::content;
-use crate::context::TraceContext;
-use crate::message::{Arrival, Departure};
 use crate::names::Kind;
-use crate::parent::Parent;
 use crate::record::SpanStart;
-use crate::span::{ClientSpan, InternalSpan, ServerSpan};
-use crate::subject::Subject;
+use crate::{
+    Arrival, BackendTelemetry, ClientSpan, Departure, InternalSpan, Parent, ServerSpan, Subject,
+    TraceContext, content,
+};
 
 impl Parent {
     /// Begins the span of a message to a server. Each attempt has its own span.

@@ -10,13 +10,10 @@ use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator, SpanExporter
 use crate::console::Console;
 use crate::content_rules::ContentRules;
 use crate::file::TraceFile;
-use crate::metrics::Metrics;
 use crate::pipeline::{BatchExport, Pipeline, Recorder};
-use crate::ring::{Ring, RingLimits};
 use crate::running::Running;
-use crate::settings::{BatchSettings, Settings};
-use crate::telemetry::{Guard, Telemetry};
 use crate::worker::{Worker, Write};
+use crate::{BatchSettings, Guard, Metrics, Ring, RingLimits, Settings, Telemetry};
 
 /// Spans that wait for the console, and for the file; further ones are dropped and counted.
 const SPAN_QUEUE: usize = 4096;

@@ -1,8 +1,6 @@
 //! Events of a call's span, for the notifications of the call.
 
-use fanlight_protocol::Method;
-use fanlight_protocol::message::Notification;
-use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::{LogLevel, Method, Notification};
 use opentelemetry::KeyValue;
 
 use crate::names::event;

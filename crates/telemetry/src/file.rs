@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
 
-use crate::otlp_json;
-use crate::settings::FileSettings;
-use crate::worker;
+use crate::{FileSettings, otlp_json, worker};
 
 /// The trace file and its settings. When it is rotated, `path.1` is the file before the current
 /// one, and `path.2` the file before that.

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use fanlight_protocol::{Json, Method};
 
-use crate::inbound::Carriers;
-use crate::subject::Target;
+use crate::{Carriers, Target};
 
 /// A moment by the system clock and by the monotonic clock.
 #[derive(Clone, Copy, Debug)]

@@ -5,20 +5,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fanlight_protocol::Method;
-use fanlight_protocol::message::Notification;
+use fanlight_protocol::{Method, Notification};
 use opentelemetry::trace::{SpanId, TraceId};
 
 use super::context::TraceContext;
 use crate::active::{ActiveSpan, Ancestor};
-use crate::content::ContentKind;
-use crate::event::Event;
 use crate::inbound::HeaderContext;
-use crate::message::Moment;
 use crate::pipeline::Recorder;
-use crate::propagation::Propagation;
 use crate::record::{Record, SpanFields, SpanStart};
-use crate::rewritten::Rewritten;
+use crate::{ContentKind, Event, Moment, Propagation, Rewritten};
 
 /// The span whose children the spans of a call become. Cheap to clone. The default records nothing.
 #[derive(Clone, Debug, Default)]

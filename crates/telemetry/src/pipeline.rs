@@ -18,11 +18,10 @@ use opentelemetry_sdk::trace::{
 use crate::content_rules::ContentRules;
 use crate::metrics::{DropReason, Metrics};
 use crate::record::Record;
-use crate::ring::Ring;
 use crate::running::Running;
-use crate::settings::{BatchSettings, Propagators, Sampling};
 use crate::span_data::mask_content;
 use crate::worker::Worker;
+use crate::{BatchSettings, Propagators, Ring, Sampling};
 
 /// The least time in which a writer may write its queue at shutdown. There is no option: a shorter
 /// time would only lose recorded spans.

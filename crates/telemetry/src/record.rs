@@ -15,20 +15,16 @@ use opentelemetry::trace::{SpanId, TraceId};
 use parking_lot::Mutex;
 use smol_str::SmolStr;
 
-use crate::backend::BackendTelemetry;
-use crate::client_name::ClientName;
 use crate::content::{CallContent, Choice};
-use crate::context::TraceContext;
-use crate::error_type::{ErrorType, Outcome};
-use crate::event::Event;
 use crate::inbound::HeaderContext;
-use crate::message::{Moment, Network};
 use crate::names::Kind;
-use crate::rewritten::Rewritten;
 use crate::rounds::StateId;
 use crate::stored::{SessionId, StoredId};
-use crate::subject::Subject;
 use crate::text::truncated;
+use crate::{
+    BackendTelemetry, ClientName, ErrorType, Event, Moment, Network, Outcome, Rewritten, Subject,
+    TraceContext,
+};
 
 /// The limit of the stored events of a span; further events are only counted. It keeps a single
 /// span from taking all memory for traces.

@@ -8,10 +8,9 @@ use std::time::Duration;
 use opentelemetry::trace::{SpanKind, TraceId};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
 
-use crate::content_rules::ContentSettings;
 use crate::inbound::{Carriers, HeaderContext, Inbound};
 use crate::metrics::MetricLimits;
-use crate::ring::RingLimits;
+use crate::{ContentSettings, RingLimits};
 
 /// Settings of telemetry.
 #[derive(Clone, Debug)]

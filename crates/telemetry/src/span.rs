@@ -6,25 +6,23 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired};
-use fanlight_protocol::{Json, Method, Response, Revision, RpcError};
+use fanlight_protocol::{
+    INPUT_RESPONSES, InputRequired, Json, Method, Response, Revision, RpcError,
+};
 
 use crate::active::{ActiveSpan, Ancestor};
-use crate::backend::BackendTelemetry;
-use crate::client_name::ClientName;
 use crate::content::{ContentKind, MOST, has_content};
-use crate::error_type::{ErrorType, Outcome};
 use crate::inbound::Inbound;
-use crate::message::{Arrival, Departure, Moment, Network};
 use crate::metrics::{Metrics, Side, Timer, names};
 use crate::names::Kind;
-use crate::parent::Parent;
 use crate::pipeline::Recorder;
-use crate::propagation::Propagation;
 use crate::record::{Record, SpanStart};
 use crate::rounds::StateId;
 use crate::stored::{self, SessionId};
-use crate::subject::{Target, Verdict};
+use crate::{
+    Arrival, BackendTelemetry, ClientName, Departure, ErrorType, Moment, Network, Outcome, Parent,
+    Propagation, Target, Verdict,
+};
 
 /// The span of a received message (kind SERVER). It lasts from the message's arrival until the last
 /// frame of the response is sent.

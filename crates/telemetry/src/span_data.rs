@@ -9,8 +9,6 @@ use opentelemetry::trace::{Event as SpanEvent, Link, SpanId, SpanKind, Status};
 use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::content::ContentKind;
-use crate::message::Network;
 use crate::names::{
     ATTEMPT, CACHE_HIT, CANARY, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION,
     CONNECT_SPAN, ENDPOINT, ERROR_MESSAGE, ERROR_TYPE, GATE, GEN_AI_OPERATION_NAME,
@@ -22,10 +20,9 @@ use crate::names::{
 };
 use crate::record::{OptionalFields, Record, SpanFields};
 use crate::redact::{members, redacted};
-use crate::ring;
 use crate::stored::StoredId;
-use crate::subject::Subject;
 use crate::text::truncated;
+use crate::{ContentKind, Network, Subject, ring};
 
 /// The limit of the name of a tool, prompt or method in a span's name, in characters.
 const LONGEST_NAME: usize = 128;

@@ -2,14 +2,12 @@
 
 use std::fmt;
 
-use fanlight_protocol::Method;
-use fanlight_protocol::digest::short_digest;
 use fanlight_protocol::uri::{KEPT_RESULT, kept_result};
+use fanlight_protocol::{Method, short_digest};
 use smol_str::SmolStr;
 
-use crate::message::Id;
-use crate::subject::{Subject, Target};
 use crate::text::truncated;
+use crate::{Id, Subject, Target};
 
 /// The limit of an attribute's value that a peer chooses, in characters. Collectors cut long values
 /// as well. Recorded content, which people want to see whole, has its own limit.

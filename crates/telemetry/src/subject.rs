@@ -6,9 +6,8 @@ use fanlight_protocol::json::Value;
 use fanlight_protocol::{Json, Method, Response};
 use smol_str::SmolStr;
 
-use crate::error_type::{ErrorType, Outcome};
-use crate::redact;
 use crate::text::truncated;
+use crate::{ErrorType, Outcome, redact};
 
 /// The limit of the characters of a line that are examined. It is above the length that a span
 /// stores, so a secret is never cut in two before it is found.

@@ -5,17 +5,12 @@ use std::time::Duration;
 
 use opentelemetry_sdk::Resource;
 
-use crate::backend::{BackendInfo, BackendTelemetry};
-use crate::content_rules::{ContentSettings, ContentWindow};
-use crate::message::Arrival;
-use crate::metrics::Metrics;
-use crate::parent::Parent;
 use crate::pipeline::Recorder;
 use crate::recording::Tap;
-use crate::ring::Ring;
-use crate::running::RunningRequest;
-use crate::settings::Propagators;
-use crate::span::ServerSpan;
+use crate::{
+    Arrival, BackendInfo, BackendTelemetry, ContentSettings, ContentWindow, Metrics, Parent,
+    Propagators, Ring, RunningRequest, ServerSpan,
+};
 
 /// Records spans and metrics. Cheap to clone. Telemetry that is off records nothing and allocates
 /// nothing.

@@ -12,12 +12,11 @@ use fanlight_http::peer_of;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method};
 
-use crate::Admin;
 use crate::operator::{
     Authorization, CommonProof, CommonSession, Denied, Digest, Known, Operator, Proof, Purpose,
     Recorded, SessionInForce, Shown, Worthless,
 };
-use crate::settings::InForce;
+use crate::{Admin, InForce};
 
 /// The name of the endpoint that an identity needs if it is limited to certain endpoints. Paths of
 /// endpoints begin with a slash, so a key for certain endpoints is never valid here.

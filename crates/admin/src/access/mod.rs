@@ -21,9 +21,7 @@ use crate::operator::{
     Denied, Digest, Known, Operator, Proof, Purpose, Recorded, Role, SessionInForce, Worthless,
     role_of,
 };
-use crate::reply::Refusal;
-use crate::settings::InForce;
-use crate::{Admin, AdminState};
+use crate::{Admin, AdminState, InForce, Refusal};
 pub(crate) use identify::peer;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

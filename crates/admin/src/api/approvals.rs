@@ -6,10 +6,7 @@ use fanlight_gateway::approvals::{Approver, ApproverRule, NotDecided, OpenQuesti
 use http::StatusCode;
 
 use super::Answer;
-use crate::AdminState;
-use crate::access::About;
-use crate::operator::{Operator, Role};
-use crate::reply::{Refusal, answer, millis, moment};
+use crate::{About, AdminState, Operator, Refusal, Role, answer, millis, moment};
 
 answers! {
     /// Calls that need approval.

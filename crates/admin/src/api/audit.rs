@@ -9,8 +9,7 @@ use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::{Answer, Query};
-use crate::reply::{Refusal, Verbatim, answer};
-use crate::{Admin, AdminState};
+use crate::{Admin, AdminState, Refusal, Verbatim, answer};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;

@@ -5,9 +5,8 @@ use axum::extract::{Path, State};
 
 use super::Answer;
 use super::server_state::Difference;
-use crate::AdminState;
 use crate::history::StateChange;
-use crate::reply::{self, Refusal, Verbatim, moment};
+use crate::{AdminState, Refusal, Verbatim, moment, reply};
 
 answers! {
     /// Details of a server besides its state.

@@ -4,17 +4,13 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::DEFAULT_NESTING;
+use fanlight_protocol::{DEFAULT_NESTING, Json};
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::Admin;
-use crate::access::require_json;
-use crate::reply::Refusal;
-use crate::settings::AdminSettings;
+use crate::{Admin, AdminSettings, Refusal, require_json};
 
 /// Time for a request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

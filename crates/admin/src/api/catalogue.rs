@@ -9,8 +9,7 @@ use fanlight_protocol::json::estimated_tokens;
 
 use super::endpoints::endpoint_at;
 use super::{Answer, Query};
-use crate::AdminState;
-use crate::reply::{self, Refusal, Verbatim, moment};
+use crate::{AdminState, Refusal, Verbatim, moment, reply};
 
 answers! {
     /// The requested merged lists.

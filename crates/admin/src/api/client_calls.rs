@@ -4,9 +4,7 @@ use axum::extract::{Path, State};
 use fanlight_telemetry::RunningRequest;
 
 use super::{Answer, Query};
-use crate::AdminState;
-use crate::access::About;
-use crate::reply::{Refusal, answer, millis, moment};
+use crate::{About, AdminState, Refusal, answer, millis, moment};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;

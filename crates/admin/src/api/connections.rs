@@ -3,10 +3,7 @@
 use axum::extract::{Path, State};
 
 use super::Answer;
-use crate::AdminState;
-use crate::access::About;
-use crate::operations::GrantedConnection;
-use crate::reply::{Refusal, answer};
+use crate::{About, AdminState, GrantedConnection, Refusal, answer};
 
 answers! {
     /// Users' connections to servers.

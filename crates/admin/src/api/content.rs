@@ -14,9 +14,7 @@ use serde::Deserialize;
 use super::Answer;
 use super::body::read_members;
 use super::endpoints::endpoint_at;
-use crate::access::About;
-use crate::reply::{Refusal, answer, moment};
-use crate::{Admin, AdminState};
+use crate::{About, Admin, AdminState, Refusal, answer, moment};
 
 /// The longest time that can be asked for at once.
 const LONGEST: Duration = Duration::from_secs(3600);

@@ -2,12 +2,10 @@
 
 use axum::extract::State;
 use fanlight_canonical as canonical;
-use fanlight_gateway::Gateway;
-use fanlight_gateway::catalogue::ListKind;
+use fanlight_gateway::{Gateway, ListKind};
 
 use super::Answer;
-use crate::AdminState;
-use crate::reply::{self, Refusal};
+use crate::{AdminState, Refusal, reply};
 
 answers! {
     /// The endpoints.

@@ -19,9 +19,7 @@ use super::overview::Latest;
 use super::stream::{self, Watch, event};
 use super::traces::{TracesEnded, filter, summary};
 use super::{Answer, Query};
-use crate::AdminState;
-use crate::operator::Operator;
-use crate::reply::to_json;
+use crate::{AdminState, Operator, to_json};
 
 /// How long traces are collected before they are sent, since a trace has several spans. There is no
 /// option: a person does not notice the delay, and a shorter one would send most traces several

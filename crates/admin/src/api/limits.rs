@@ -4,9 +4,7 @@ use axum::extract::State;
 use fanlight_telemetry::metrics::{Family, FamilyInfo};
 
 use super::{Answer, Query};
-use crate::operations::RateLimit;
-use crate::reply::answer;
-use crate::{Admin, AdminState};
+use crate::{Admin, AdminState, RateLimit, answer};
 
 /// The default number of heaviest users listed for each limit.
 const DEFAULT: usize = 10;

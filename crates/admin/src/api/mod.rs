@@ -34,11 +34,8 @@ use axum::routing::{any, get};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 
-use crate::AdminState;
-use crate::access::Needs;
-use crate::operator::Role;
-use crate::reply::{Refusal, answer, json};
 use crate::route::{Route, change, read};
+use crate::{AdminState, Needs, Refusal, Role, answer, json};
 
 /// The OpenAPI description of the API.
 const OPENAPI: &str = include_str!("../../../../docs/openapi.json");

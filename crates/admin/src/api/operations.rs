@@ -5,9 +5,7 @@ use axum::response::IntoResponse as _;
 use http::StatusCode;
 
 use super::Answer;
-use crate::AdminState;
-use crate::OperationError;
-use crate::reply::{Refusal, answer, json};
+use crate::{AdminState, OperationError, Refusal, answer, json};
 
 answers! {
     /// A server that was switched or started.

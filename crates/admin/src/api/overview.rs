@@ -11,9 +11,7 @@ use parking_lot::Mutex;
 
 use super::server_state::{Backend, Seconds};
 use crate::ready::is_ready;
-use crate::reply::{millis, moment, to_json};
-use crate::settings::event_interval;
-use crate::{ReplicasView, Subject};
+use crate::{ReplicasView, Subject, event_interval, millis, moment, to_json};
 
 /// The interval at which the page requests data that no event contains, while it shows such data.
 const PAGE_REFRESH: Duration = Duration::from_secs(2);

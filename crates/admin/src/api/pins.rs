@@ -3,9 +3,7 @@
 use axum::extract::{Path, State};
 
 use super::Answer;
-use crate::AdminState;
-use crate::access::About;
-use crate::reply::{Verbatim, answer};
+use crate::{About, AdminState, Verbatim, answer};
 
 answers! {
     /// Definitions that differ from the approved ones.

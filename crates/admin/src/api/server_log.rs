@@ -11,9 +11,7 @@ use tokio::time::Interval;
 
 use super::stream::{self, Watch, event};
 use super::{Answer, Query};
-use crate::operator::Operator;
-use crate::reply::{Refusal, answer, moment, to_json};
-use crate::{Admin, AdminState};
+use crate::{Admin, AdminState, Operator, Refusal, answer, moment, to_json};
 
 answers! {
     /// The last lines of a server's processes.

@@ -12,11 +12,9 @@ use http::HeaderMap;
 
 use super::Answer;
 use super::body::read_up_to;
-use crate::access::{OperatorConnection, peer, require_json};
 use crate::operator::{CommonProof, Denied, Digest, Operator, Proof, Purpose, Sessions, Shown};
-use crate::reply::{self, Refusal};
 use crate::settings::{InForce, set_cookie};
-use crate::{Admin, AdminState};
+use crate::{Admin, AdminState, OperatorConnection, Refusal, peer, reply, require_json};
 
 /// The limit of a body here, in bytes. There is no option: a token is at most as long as the head
 /// of a request, and bodies contain nothing else.

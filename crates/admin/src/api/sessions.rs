@@ -6,8 +6,7 @@ use axum::extract::State;
 use fanlight_telemetry::clients::{ClientsView, SessionView, SuspendedCallView};
 
 use super::{Answer, Query};
-use crate::AdminState;
-use crate::reply::{self, Refusal, Verbatim, millis};
+use crate::{AdminState, Refusal, Verbatim, millis, reply};
 
 const DEFAULT: usize = 200;
 const MOST: usize = 10_000;

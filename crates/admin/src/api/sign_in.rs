@@ -20,11 +20,11 @@ use tokio::sync::Semaphore;
 
 use super::Answer;
 use super::session::{members, object, sign_in, texts};
-use crate::access::{OperatorConnection, peer, require_json};
-use crate::operator::{CommonProof, Denied, Digest, Proof, Purpose, Shown, SignInIssuer};
-use crate::reply::{Refusal, answer};
 use crate::settings::{InForce, set_cookie};
-use crate::{Admin, AdminState};
+use crate::{
+    Admin, AdminState, CommonProof, Denied, Digest, OperatorConnection, Proof, Purpose, Refusal,
+    Shown, SignInIssuer, answer, peer, require_json,
+};
 
 /// The limit of sign-ins that wait for the issuer at the same time. There is no option: an issuer
 /// answers in less than a second, and operators are few.

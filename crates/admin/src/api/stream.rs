@@ -13,10 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::Admin;
-use crate::operator::Operator;
-use crate::reply::Refusal;
-use crate::settings::{InForce, event_interval};
+use crate::{Admin, InForce, Operator, Refusal, event_interval};
 
 /// A long-lived answer to an operator, with the events that end it.
 pub(super) struct Watch {

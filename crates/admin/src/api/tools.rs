@@ -7,8 +7,7 @@ use axum::extract::State;
 use fanlight_telemetry::metrics::{MINUTES, ToolFigures};
 
 use super::{Answer, Query};
-use crate::reply::{answer, millis};
-use crate::{Admin, AdminState};
+use crate::{Admin, AdminState, answer, millis};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use axum::extract::{Extension, Path, State};
 use bytes::Bytes;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, ObjectBuilder};
 use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{self, Order, TraceOutcome};
 use fanlight_telemetry::{ContentKind, Side, SpanData, TraceContent, TraceId, otlp_json};
@@ -15,9 +14,9 @@ use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
 use super::{Answer, Query};
-use crate::operator::{Operator, Role};
-use crate::reply::{Refusal, Verbatim, answer, json, millis, moment, to_json};
-use crate::{Admin, AdminState};
+use crate::{
+    Admin, AdminState, Operator, Refusal, Role, Verbatim, answer, json, millis, moment, to_json,
+};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 500;

@@ -20,8 +20,7 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use crate::bearer::TokenHash;
-use crate::json;
-use crate::settings::OAuthLimits;
+use crate::{OAuthLimits, json};
 
 /// How many requests may wait for each running one.
 const WAITING: usize = 16;

@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 use fanlight_config::settings::Algorithm;
-use fanlight_protocol::Json;
-use fanlight_protocol::digest::{Sha256, sha256};
+use fanlight_protocol::{Json, Sha256, sha256};
 use jsonwebtoken::DecodingKey;
 use tokio_util::sync::CancellationToken;
 

@@ -9,8 +9,7 @@ use fanlight_credentials::Denial;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{Kind, Member};
 
-use crate::json;
-use crate::settings::IssuerSettings;
+use crate::{IssuerSettings, json};
 
 /// The limit of listed actors in a chain.
 const MAX_ACTORS: usize = 8;

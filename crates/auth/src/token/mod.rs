@@ -8,8 +8,7 @@ pub(crate) mod possession;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use fanlight_canonical::Peer;
-use fanlight_canonical::identity::{Identity, Principal, Validity};
+use fanlight_canonical::{Identity, Peer, Principal, Validity};
 use fanlight_credentials::{Authentication, Credentials, Denial, resource_url};
 use fanlight_fair::{Quota, Rate};
 use fanlight_grants::oauth::TokenKind;

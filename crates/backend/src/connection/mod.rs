@@ -14,11 +14,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Call, ServerSession, TaskDialect};
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::param_header::MAX_MIRRORED;
-use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, code};
+use fanlight_protocol::{
+    Era, Json, LogLevel, Method, Notification, ObjectBuilder, Response, Revision,
+    ServerDescription, code,
+};
 use fanlight_telemetry::{ErrorType, Parent};
 use futures_util::future::OptionFuture;
 use parking_lot::Mutex;

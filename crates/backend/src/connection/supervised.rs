@@ -13,8 +13,7 @@ use crate::connection::Connection;
 use crate::process_log::ProcessLog;
 use crate::request::declared::Declared;
 use fanlight_canonical::{BackendError, Peer};
-use fanlight_protocol::Revision;
-use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Revision, ServerDescription};
 
 /// How long a call waits for an attempt to connect to a server that could not be reached before. Calls that find an attempt in
 /// progress wait only until a quarter of this time has passed since it began.

@@ -10,9 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::message::notification_text;
-use fanlight_protocol::{Era, Json, Method, Revision};
+use fanlight_protocol::{Era, Json, Method, ObjectBuilder, Revision, notification_text};
 use fanlight_telemetry::Parent;
 use http::header::HeaderValue;
 

@@ -28,8 +28,7 @@ use fanlight_canonical::{
     Listen, Listening, Outcome, Pending, ProcessOutput, SessionKey,
 };
 use fanlight_http::client::shortages;
-use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Notification, Response};
+use fanlight_protocol::{Notification, Response, ServerDescription};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};

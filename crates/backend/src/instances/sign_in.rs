@@ -17,12 +17,12 @@ use fanlight_canonical::{
     BackendError, BackendState, Call, CallContext, Caller, Interest, Listen, Listening, Principal,
     ServerMessage, ServerMessages, SessionKey, SignInWish,
 };
-use fanlight_protocol::capability::{ClientCapability, MissingCapability};
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::result::{ListToolsResult, ResultView as _, ServerDescription};
 use fanlight_protocol::subscription::Lists;
-use fanlight_protocol::{Json, Method, Notification, Response};
+use fanlight_protocol::{
+    ClientCapability, Json, Method, MissingCapability, Notification, ObjectBuilder, Response,
+};
 use futures_util::FutureExt as _;
 use futures_util::future::join;
 use parking_lot::Mutex;

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fanlight_canonical::{Call, Caller, Names, Principal};
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::subscription::{Change, Lists};
-use fanlight_protocol::{Json, Method, Response, Revision, RpcError, code};
+use fanlight_protocol::{
+    Json, Method, ObjectBuilder, Response, Revision, RpcError, ServerDescription, code,
+};
 use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::stream::FuturesUnordered;

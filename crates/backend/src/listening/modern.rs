@@ -12,9 +12,8 @@ use fanlight_canonical::{
     BackendError, Backoff, Call, CallContext, Interest, MessageReceiver, ServerMessage,
     ServerMessages,
 };
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::TASKS_EXTENSION;
-use fanlight_protocol::{Json, Method, Notification, code, subscription};
+use fanlight_protocol::{Json, Method, Notification, ObjectBuilder, code, subscription};
 use futures_util::future::{BoxFuture, Fuse, OptionFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};

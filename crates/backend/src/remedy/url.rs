@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Remedy, RemedyKind};
-use fanlight_protocol::Json;
-use fanlight_protocol::json::DEFAULT_NESTING;
+use fanlight_protocol::{DEFAULT_NESTING, Json};
 use http_auth::ParamValue;
 use http_auth::parser::ChallengeParser;
 use tokio::time::timeout;

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Call, CallContext, Pending, ServerMessage};
 use fanlight_fair::limit;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Notification, Response};
+use fanlight_protocol::{Json, Method, Notification, ObjectBuilder, Response};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 

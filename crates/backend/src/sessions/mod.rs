@@ -26,8 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Json, Method, Notification, Response};
+use fanlight_protocol::{Json, Method, Notification, Response, ServerDescription};
 use fanlight_telemetry::{Parent, Subject};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};

@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::{BackendError, CallContext};
 use fanlight_protocol::annotations::is_read_only;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Json, Method};
+use fanlight_protocol::{Json, Method, ObjectBuilder, ServerDescription};
 
 use super::SessionPool;
 use crate::connection::Connection;

@@ -10,9 +10,7 @@ use std::time::Duration;
 use fanlight_canonical::{
     BackendError, Call, CallContext, MessageReceiver, ServerMessage, ServerMessages, ServerRequest,
 };
-use fanlight_protocol::capability::MissingCapability;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, MissingCapability, ObjectBuilder, Response, RpcError, code};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};

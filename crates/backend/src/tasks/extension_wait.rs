@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{BackendError, CallContext, ServerMessages};
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Response, code};
+use fanlight_protocol::{Json, Method, ObjectBuilder, Response, code};
 
 use super::inputs::{AnsweringGuard, Inputs};
 use super::pace::{Pace, Step};

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{CallContext, ServerMessage, ServerMessages, ServerRequest};
-use fanlight_protocol::capability::MissingCapability;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, MissingCapability, ObjectBuilder, Response, RpcError, code};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::Mutex;

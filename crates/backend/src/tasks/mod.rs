@@ -36,8 +36,7 @@ use fanlight_canonical::{
     BackendError, Call, CallContext, Caller, HandleSeal, Peer, ServerMessages, TaskDialect,
 };
 use fanlight_fair::{Budget, Reservation, Spent};
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, ObjectBuilder, Response, RpcError, code};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Call, CallContext, HandleSeal};
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
-use fanlight_protocol::{Json, Method, Response, code};
+use fanlight_protocol::{ArrayBuilder, Json, Method, ObjectBuilder, Response, code};
 use tokio::time::sleep;
 
 use super::extension_wait::ExtensionWait;

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Json, Revision};
+use fanlight_protocol::{Era, Json, Revision, ServerDescription};
 
 use super::schema::{INPUT, OUTPUT, compare_schemas};
 use super::{Change, Comparison, Difference, Path, Tolerance, change_of, elements, members};

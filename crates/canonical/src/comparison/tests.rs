@@ -1,5 +1,4 @@
-use fanlight_protocol::json::DEFAULT_NESTING;
-use fanlight_protocol::{Json, Message, Response};
+use fanlight_protocol::{DEFAULT_NESTING, Json, Message, Response};
 use proptest::prelude::*;
 
 use super::*;

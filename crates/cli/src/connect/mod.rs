@@ -11,10 +11,8 @@ use itertools::Itertools as _;
 use serde_json::{Value, json};
 
 use crate::cli::{CommonArgs, ConnectArgs, NAME};
-use crate::configuration;
-use crate::failure::{Failure, Result};
 use crate::observe::columns::render_rows;
-use crate::out::{self, complain, say};
+use crate::{Failure, Result, complain, configuration, out, say};
 use file::{ClientFile, Undone};
 
 /// Lists the clients of this machine, or writes to the file of one.

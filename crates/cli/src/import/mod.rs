@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{ImportArgs, Secrets};
 use crate::connect::{absolute, machine_places};
-use crate::failure::Result;
-use crate::out::{complain, say};
 use crate::replace::{self, NewFile};
+use crate::{Result, complain, say};
 use merge::{LeftOut, Taken, merge};
 use secrets::Moved;
 use sources::Source;

@@ -5,20 +5,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_canonical::{Call, CallContext, Detail, ServerMessage, ServerMessages};
-use fanlight_gateway::Gateway;
-use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
+use fanlight_gateway::{Gateway, ListKind};
 use fanlight_protocol::result::CallToolResult;
 use fanlight_protocol::visible::{escaped, plain};
-use fanlight_protocol::{Json, Notification, Response};
+use fanlight_protocol::{Json, MAX_NESTING, Notification, ObjectBuilder, Response};
 
 use super::list::{fetch_list, incomplete};
 use super::{arguments, has_pairs, names, no_such_tool, tool_call, tools};
 use crate::cli::CallArgs;
 use crate::endpoints::find_named;
-use crate::failure::Result;
 use crate::observe::Admin;
-use crate::out::{self, complain, say};
+use crate::{Result, complain, out, say};
 use itertools::Itertools as _;
 
 /// The most messages of a call that wait to be shown.

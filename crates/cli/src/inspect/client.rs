@@ -7,11 +7,12 @@ use bytes::Bytes;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_grants::fetch::secret_value;
 use fanlight_grants::oauth::{Challenge, Message as Asked, PROOF_NONCE, Refused};
-use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
-use fanlight_protocol::message::request_text;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::visible::plain;
-use fanlight_protocol::{Json, Message, Method as Asks, Response, Revision, code, header, meta};
+use fanlight_protocol::{
+    Json, MAX_NESTING, Message, Method as Asks, ObjectBuilder, Response, Revision, code, header,
+    meta, request_text,
+};
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, StatusCode};
 

@@ -8,15 +8,13 @@ use fanlight_canonical::comparison::{
 use fanlight_canonical::{BackendClient, Call, Endpoint};
 use fanlight_gateway::catalogue::{Entry, ListView};
 use fanlight_gateway::{BackendId, Gateway};
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::visible::plain;
-use fanlight_protocol::{Era, Json, Response};
+use fanlight_protocol::{ArrayBuilder, Era, Json, ObjectBuilder, Response};
 
 use super::{arguments, names, no_such_tool, tool_call, tools};
 use crate::cli::CallArgs;
 use crate::endpoints::find_named;
-use crate::failure::{Failure, Result};
-use crate::out::{self, say};
+use crate::{Failure, Result, out, say};
 
 /// Bytes shown around the first difference.
 const CONTEXT: usize = 40;

@@ -12,10 +12,9 @@ use serde::Deserialize;
 use super::list::incomplete;
 use crate::cli::FindArgs;
 use crate::endpoints::find_named;
-use crate::failure::{Failure, Result};
 use crate::observe::columns::{self, Column};
 use crate::observe::style::Style;
-use crate::out::say;
+use crate::{Failure, Result, say};
 
 /// The place within which an expected tool must be found, if its line names none.
 const WITHIN: usize = 5;

@@ -4,17 +4,15 @@ use std::sync::Arc;
 
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::{Entry, ListKind, ListView};
-use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder, estimated_tokens};
 use fanlight_protocol::visible::plain;
+use fanlight_protocol::{ArrayBuilder, Json, MAX_NESTING, ObjectBuilder, estimated_tokens};
 
 use crate::cli::{EndpointArgs, Listed};
 use crate::endpoints::find_named;
-use crate::failure::{Failure, Result};
 use crate::observe::Admin;
 use crate::observe::columns::{self, Column};
 use crate::observe::style::Style;
-use crate::out::{self, say};
+use crate::{Failure, Result, out, say};
 
 const LONGEST_DESCRIPTION: usize = 100;
 

@@ -19,19 +19,16 @@ use fanlight_canonical::{
     BackendError, Call, CallContext, Caller, Endpoint, FailureDetails, Holder, Principal,
 };
 use fanlight_config::Timeouts;
-use fanlight_gateway::Gateway;
-use fanlight_gateway::catalogue::{ListKind, ListView};
-use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
+use fanlight_gateway::{Gateway, ListKind, ListView};
 use fanlight_protocol::visible::{escaped_lines, plain};
-use fanlight_protocol::{Json, Method};
+use fanlight_protocol::{DEFAULT_NESTING, Json, Method, ObjectBuilder};
 
 use self::check::sign_in::wanted_at;
 use self::list::print_all;
 use crate::cli::CallArgs;
-use crate::failure::{Failure, Result, interruptible};
 use crate::login::{Browser, ServerByUrl};
-use crate::out;
 use crate::suggestions::did_you_mean;
+use crate::{Failure, Result, interruptible, out};
 pub use call::{call, call_running};
 pub(crate) use check::sign_in::SignIn;
 pub use check::{Checked, introduce};

@@ -24,11 +24,10 @@ use super::client::{Client, TraceParents};
 use super::hops::{Hop, Sent, judge};
 use super::{arguments, no_such_tool};
 use crate::cli::{CommonArgs, TraceTestArgs};
-use crate::failure::{Failure, Result};
 use crate::observe::spans::{self, Kind, Span};
 use crate::observe::style::{Style, duration};
 use crate::observe::{Admin, waterfall};
-use crate::out::say;
+use crate::{Failure, Result, say};
 
 /// How long to wait for the last span after the answer.
 const LAST_SPAN: Duration = Duration::from_secs(2);

@@ -10,11 +10,9 @@ use serde_json::{Value, json};
 
 use super::check::authentication;
 use crate::cli::{CommonArgs, ValidateArgs};
-use crate::failure::Result;
 use crate::flagged::{self, Flagged, find_flagged};
 use crate::known_lists::KnownLists;
-use crate::out::{self, counted, say};
-use crate::{configuration, listeners, pins, policy, unmatched};
+use crate::{Result, configuration, counted, listeners, out, pins, policy, say, unmatched};
 
 /// Fails if the configuration cannot be used. `--allow-missing-env` skips checks that depend on
 /// unset variables.

@@ -11,9 +11,8 @@ use crate::judge::client::{Client, declared};
 use crate::judge::lists::{declared_lists, find_list};
 use crate::judge::observed::Observed;
 use crate::judge::peer::{Answer, Broken, JudgedServer, METHOD_NOT_FOUND};
-use crate::judge::report::{EraReport, Finding, Pings, Timing, Who};
 use crate::judge::shape::{Shape, check_shape};
-use crate::judge::{Patience, Step, lists};
+use crate::judge::{EraReport, Finding, Patience, Pings, Step, Timing, Who, lists};
 
 /// The number of small requests whose time is measured.
 const PINGS: usize = 20;

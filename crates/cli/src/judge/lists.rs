@@ -4,16 +4,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::Revision;
-use fanlight_protocol::json::estimated_tokens;
+use fanlight_protocol::{Revision, estimated_tokens};
 use serde_json::{Map, Value};
 
 use crate::judge::client::Client;
 use crate::judge::observed::{Observed, shorten};
 use crate::judge::peer::{Answer, Broken};
-use crate::judge::report::{EntryReport, ListReport};
-use crate::judge::rules;
 use crate::judge::shape::{Shape, check_shape};
+use crate::judge::{EntryReport, ListReport, rules};
 
 /// The most pages of a list that are read.
 const PAGES: usize = 1000;

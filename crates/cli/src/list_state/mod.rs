@@ -21,8 +21,7 @@ use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendLimits, KnownServer};
 use fanlight_config::{Config, Server, Transport};
-use fanlight_gateway::catalogue::ListKind;
-use fanlight_gateway::{ByteLimits, KeptList, ListLimits, ListStore};
+use fanlight_gateway::{ByteLimits, KeptList, ListKind, ListLimits, ListStore};
 use fanlight_grants::{FILE, Folder, Owner, Store, StoreError};
 use fanlight_replicas::keys;
 use parking_lot::Mutex;

@@ -22,9 +22,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 use self::queue::LogQueue;
 use crate::cli::{CommonArgs, LogFormat};
-use crate::failure::Failure;
-use crate::out;
 use crate::starts::AboveDrawing;
+use crate::{Failure, out};
 
 /// The log target of the library that verifies servers' certificates.
 const VERIFIER: &str = "rustls_platform_verifier";

@@ -14,10 +14,9 @@ use http::{HeaderMap, Method};
 use url::Url;
 
 use super::{Browser, sign_in, user};
-use crate::failure::{Failure, Result};
 use crate::list_state::user_state_of;
-use crate::out::complain;
 use crate::users::{Clients, Users, auth_of_users};
+use crate::{Failure, Result, complain};
 
 /// The name of the folder with these grants.
 const FOLDER: &str = "by-url";

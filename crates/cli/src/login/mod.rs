@@ -24,14 +24,12 @@ pub(crate) use self::by_url::ServerByUrl;
 pub use self::by_url::is_url;
 use self::callback::CallbackListener;
 use crate::cli::{LoginArgs, StateCommand};
-use crate::failure::{Failure, Result};
-use crate::inputs;
 use crate::list_state::KeptServer;
 use crate::observe::columns::render_rows;
-use crate::out::{self, complain, counted, say};
 use crate::record::Recorder;
 use crate::suggestions::did_you_mean;
 use crate::users::{Clients, Opened, Users, auth_of_users};
+use crate::{Failure, Result, complain, counted, inputs, out, say};
 use fanlight_protocol::visible::plain;
 use fanlight_replicas::Replicas;
 

@@ -6,14 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_frontend::message_fault;
-use fanlight_protocol::capability::{MissingCapability, missing_capability_error};
-use fanlight_protocol::input::InputRequired;
-use fanlight_protocol::json::{DEFAULT_NESTING, MAX_NESTING};
 use fanlight_protocol::line::Line;
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{
-    Era, Json, Message, MessageError, Method, Notification, Request, Response, Revision, RpcError,
-    code, meta,
+    DEFAULT_NESTING, Era, InputRequired, Json, MAX_NESTING, Message, MessageError, Method,
+    MissingCapability, Notification, Request, Response, Revision, RpcError, code, meta,
+    missing_capability_error,
 };
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};

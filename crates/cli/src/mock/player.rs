@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use fanlight_canonical::comparison::{Difference, compare_exactly};
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
-use fanlight_protocol::{Era, Json, Method, Request, Response, RpcError, code, meta};
+use fanlight_protocol::{
+    ArrayBuilder, Era, Json, Method, ObjectBuilder, Request, Response, RpcError, code, meta,
+};
 use http::HeaderMap;
 
 use crate::recording::script::{

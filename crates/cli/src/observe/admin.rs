@@ -17,10 +17,8 @@ use serde_json::Value;
 
 use super::place::{Place, TOKEN};
 use crate::cli::{AdminArgs, CommonArgs};
-use crate::configuration;
-use crate::failure::{Failure, Result};
 use crate::judge::peer::http::EventStream;
-use crate::out::complain;
+use crate::{Failure, Result, complain, configuration};
 
 /// Time limit for an answer. There is no option, since the listener answers from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use super::Admin;
 use super::admin::{elements, text};
 use crate::cli::{CommonArgs, ServerArgs, SessionArgs, StatusArgs};
-use crate::failure::{Failure, Result};
-use crate::out::{self, say};
 use crate::suggestions::did_you_mean;
+use crate::{Failure, Result, out, say};
 
 /// Makes the gateway reload its configuration; fails if it cannot be used.
 pub async fn reload(args: &StatusArgs, common: &CommonArgs) -> Result {

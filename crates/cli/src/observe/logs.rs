@@ -9,8 +9,7 @@ use super::change::no_such_server;
 use super::style::Style;
 use super::style::clock;
 use crate::cli::{CommonArgs, LogsArgs};
-use crate::failure::Result;
-use crate::out::{self, complain, say};
+use crate::{Result, complain, out, say};
 
 /// The limit of characters shown of one line. The gateway has already cut it.
 const SHOWN: usize = 5000;

@@ -9,8 +9,7 @@ use fanlight_config::{ListenAddress, load_admin};
 use url::Url;
 
 use crate::cli::{AdminArgs, CommonArgs};
-use crate::failure::Result;
-use crate::{configuration, demo, instance};
+use crate::{Result, configuration, demo, instance};
 
 /// How many ports after the default one are tried if no port was chosen: other gateways may run on
 /// the machine. Commands look for a gateway at the same ports. There is no option for this, since

@@ -12,8 +12,7 @@ use super::admin::{after_colon, elements, plain_text, text};
 use super::columns::{self, Column};
 use super::style::{Style, duration};
 use crate::cli::{CommonArgs, StatusArgs};
-use crate::failure::{Failure, Result};
-use crate::out::{self, counted, say};
+use crate::{Failure, Result, counted, out, say};
 
 /// Prints the overview; fails if the gateway is not ready.
 pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result {

@@ -13,9 +13,8 @@ use super::spans::Span;
 use super::style::{Style, clock, duration};
 use super::{Admin, spans, waterfall};
 use crate::cli::{CommonArgs, TracesArgs};
-use crate::failure::Result;
 use crate::judge::peer::http::EventStream;
-use crate::out::{self, complain, say};
+use crate::{Result, complain, out, say};
 
 /// The least number of digits shown of an id.
 const SHORTEST: usize = 8;

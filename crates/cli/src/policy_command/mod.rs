@@ -11,16 +11,12 @@ use fanlight_config::settings::read_bounded;
 use fanlight_config::{Config, Loaded, MAX_FILE_SIZE, WrittenRight};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_policy::{Listed, Policies, WrittenRule};
-use fanlight_protocol::Json;
-use fanlight_protocol::json::MAX_NESTING;
+use fanlight_protocol::{Json, MAX_NESTING};
 use serde_json::json;
 
 use crate::cli::{CommonArgs, ExplainArgs, PolicyCommand};
-use crate::configuration;
-use crate::failure::{Failure, Result};
 use crate::observe::Admin;
-use crate::out::{self, counted, say};
-use crate::policy;
+use crate::{Failure, Result, configuration, counted, out, policy, say};
 use fanlight_protocol::visible::plain;
 use question::{Answer, Question};
 

@@ -9,8 +9,7 @@ use fanlight_canonical::{
 };
 use fanlight_config::Config;
 use fanlight_policy::{Explanation, Policies};
-use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
-use fanlight_protocol::{Era, Json};
+use fanlight_protocol::{Era, Json, MAX_NESTING, ObjectBuilder};
 
 use crate::rewriting::approval;
 

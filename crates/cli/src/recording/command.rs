@@ -12,9 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, timeout_at};
 
 use crate::cli::{CommonArgs, RecordArgs};
-use crate::failure::Result;
 use crate::observe::Admin;
-use crate::out::complain;
+use crate::{Result, complain};
 
 /// The mode of the file: its messages are for their owner alone.
 const MODE: u32 = 0o600;

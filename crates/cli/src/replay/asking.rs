@@ -10,8 +10,7 @@ use fanlight_canonical::{
 };
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::input::{InputRequired, MAX_INPUT_ROUNDS, next_params};
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Era, Json, Method, Response, RpcError, code};
+use fanlight_protocol::{Era, Json, Method, ObjectBuilder, Response, RpcError, code};
 use parking_lot::Mutex;
 
 use crate::recording::script::RecordedQuestion;

@@ -16,8 +16,7 @@ use fanlight_canonical::comparison::{
 use fanlight_canonical::{BackendClient, CallContext};
 use fanlight_config::{Config, Secret, Server, SessionPolicy, Transport};
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::result::ResultView as _;
-use fanlight_protocol::{Json, Response};
+use fanlight_protocol::{Json, Response, ResultView as _};
 
 use super::judge_command::named_transport;
 use crate::cli::ReplayArgs;

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use fanlight_canonical::comparison::{find_ids, without_meta};
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired, REQUEST_STATE};
-use fanlight_protocol::json::rewrite_object;
-use fanlight_protocol::{Json, Method, Response};
+use fanlight_protocol::{
+    INPUT_RESPONSES, InputRequired, Json, Method, REQUEST_STATE, Response, rewrite_object,
+};
 
 use super::recorded::{Exchange, Recorded};
 

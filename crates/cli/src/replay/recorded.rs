@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired};
-use fanlight_protocol::json::MAX_NESTING;
-use fanlight_protocol::{Era, Json, Message, Method, Response};
+use fanlight_protocol::{
+    Era, INPUT_RESPONSES, InputRequired, Json, MAX_NESTING, Message, Method, Response,
+};
 use fanlight_telemetry::recording::RecordedServer;
 
 use crate::failure::Result;

@@ -5,17 +5,15 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use fanlight_canonical::comparison::{Difference, Severity};
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::secret::{is_secret, without_secrets};
 use fanlight_protocol::visible::plain;
+use fanlight_protocol::{ArrayBuilder, Json, MAX_NESTING, ObjectBuilder};
 
 use super::plan::{Skipped, subject};
 use crate::cli::ReplayArgs;
-use crate::failure::Result;
 use crate::judge::Mask;
 use crate::observe::style::Style;
-use crate::out::{self, counted, say};
+use crate::{Result, counted, out, say};
 
 /// The replacement for secrets.
 const MASKED: &str = "[masked]";

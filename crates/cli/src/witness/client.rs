@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_config::Secret;
-use fanlight_protocol::json::MAX_NESTING;
-use fanlight_protocol::{Era, Json, Revision, header};
+use fanlight_protocol::{Era, Json, MAX_NESTING, Revision, header};
 use http::{HeaderValue, Method};
 use itertools::Itertools as _;
 use reqwest::{RequestBuilder, Response};

@@ -21,9 +21,8 @@ use super::client::{Closed, PerfectClient};
 use super::comparison::text_at;
 use super::server::PerfectServer;
 use crate::cli::WitnessArgs;
-use crate::failure::{Failure, Result};
 use crate::judge::peer::stdio::Process;
-use crate::mock;
+use crate::{Failure, Result, mock};
 
 /// The time in which a gateway that answers has to know this era.
 const GRACE: Duration = Duration::from_secs(5);

@@ -24,8 +24,7 @@ use self::gateway::{Run, Stage};
 use self::report::Report;
 use self::server::PerfectServer;
 use crate::cli::{DemoEra, WitnessArgs};
-use crate::failure::{Failure, Result, interruptible};
-use crate::mock;
+use crate::{Failure, Result, interruptible, mock};
 
 /// Judges the gateway of the command line.
 ///

@@ -10,9 +10,8 @@ use super::comparison::Outcome;
 use super::examination::{Verdict, is_judged};
 use super::gateway::{Run, Transport};
 use crate::cli::WitnessArgs;
-use crate::failure::Result;
 use crate::observe::style::Style;
-use crate::out::{self, counted, say};
+use crate::{Result, counted, out, say};
 
 /// The longest shown text.
 const SHOWN: usize = 200;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::json::DEFAULT_NESTING;
-use fanlight_protocol::{Era, Json, Message, Method, Request};
+use fanlight_protocol::{DEFAULT_NESTING, Era, Json, Message, Method, Request};
 use http::HeaderMap;
 use parking_lot::Mutex;
 

@@ -6,9 +6,7 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::{ParseError, ParseErrorKind};
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-use crate::document::SyntaxError;
-use crate::document::source::Span;
-use crate::document::tree::{Entry, MAX_DEPTH, Node, Value};
+use crate::document::{Entry, MAX_DEPTH, Node, Span, SyntaxError, Value};
 
 /// The form of JSON that is read.
 pub(crate) const JSON: ParseOptions = ParseOptions {

@@ -4,9 +4,7 @@ use std::ops::Range;
 
 use toml_edit::{Document, Item, Table, TableLike, TomlError, Value as TomlValue};
 
-use crate::document::SyntaxError;
-use crate::document::source::Span;
-use crate::document::tree::{Entry, MAX_DEPTH, Node, Value};
+use crate::document::{Entry, MAX_DEPTH, Node, Span, SyntaxError, Value};
 
 /// The tree of a TOML text. An empty text is an empty mapping.
 pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {

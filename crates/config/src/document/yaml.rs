@@ -8,9 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Tag};
 
-use crate::document::SyntaxError;
-use crate::document::source::Span;
-use crate::document::tree::{Entry, MAX_DEPTH, Node, Value};
+use crate::document::{Entry, MAX_DEPTH, Node, Span, SyntaxError, Value};
 
 /// The key whose value is a mapping or a list of mappings. Their entries complete the mapping
 /// around it (<https://yaml.org/type/merge.html>).

@@ -8,24 +8,17 @@ mod tree;
 use std::path::{Path, PathBuf};
 
 use self::tree::Tree;
-use crate::model::Config;
-use crate::model::auth::{AuthChoice, Key};
-use crate::model::listener::Tls;
-use crate::model::operators::Admin;
-use crate::model::policy::AllowedClients;
-use crate::model::server::Server;
-use crate::model::server_auth::ServerAuth;
 use crate::option::fields::{Fields, is_for_anchors};
-use crate::option::reader::Reader;
-use crate::option::{Options as _, substitute};
+use crate::option::{Options as _, Reader, substitute};
 use crate::read::file;
 use crate::read::server::{self, Context};
 use crate::report::problem::{ConfigErrors, Problem, quoted};
-use crate::settings::Transport;
 use crate::syntax::{Entry, Node, Value};
-use crate::text_file::{self, ConfigFile};
 use crate::variables::{Environment, Variables};
-use crate::{Loaded, MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, env_file, keys};
+use crate::{
+    Admin, AllowedClients, AuthChoice, Config, ConfigFile, Key, Loaded, MAX_FILE_SIZE,
+    MAX_KEY_FILE_SIZE, Server, ServerAuth, Tls, Transport, env_file, keys, text_file,
+};
 
 /// Options that a further file may have.
 const OF_FURTHER_FILES: [&str; 3] = ["mcpServers", "servers", "$schema"];

@@ -5,16 +5,13 @@ use std::path::Path;
 use crate::client_files::ClientFile;
 
 use super::OF_FURTHER_FILES;
-use crate::MAX_FILE_SIZE;
-use crate::model::Config;
-use crate::option::Options as _;
-use crate::option::reader::Reader;
+use crate::option::{Options as _, Reader};
 use crate::report::mask::Masked;
 use crate::report::problem::{ConfigErrors, Finding, Findings, Problem};
 use crate::syntax::{Entry, Node, Source, Syntax};
+use crate::{Config, MAX_FILE_SIZE, syntax, units};
 
 use crate::variables::Variables;
-use crate::{syntax, units};
 
 /// A file that was read as a tree.
 pub(super) struct Tree {

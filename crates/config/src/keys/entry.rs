@@ -7,9 +7,7 @@ use std::time::SystemTime;
 use super::values::{DIGEST, ENDPOINT, MOMENT, NAME};
 use crate::definition::Form;
 use crate::model::auth::values::{SCOPE, TEXT};
-use crate::option::kind::{Each, Maybe};
-use crate::option::options;
-use crate::option::several::OneOrMany;
+use crate::option::{Each, Maybe, OneOrMany, options};
 
 options! {
     /// The file with keys.

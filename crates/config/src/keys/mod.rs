@@ -8,15 +8,11 @@ mod values;
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::model::auth::Key;
-use crate::option::Options as _;
-use crate::option::fields::Fields;
-use crate::option::reader::Reader;
+use crate::option::{Fields, Options as _, Reader};
 use crate::report::mask::Masked;
 use crate::report::problem::{ConfigErrors, Finding, Findings, Problem, Severity, quoted};
 use crate::syntax::{Node, Source, Span, Syntax};
-use crate::text_file::{self, ConfigFile};
-use crate::{MAX_KEY_FILE_SIZE, syntax, units};
+use crate::{ConfigFile, Key, MAX_KEY_FILE_SIZE, syntax, text_file, units};
 
 pub use edit::{with_key, without_keys};
 use entry::{Entry, KeyList};

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::auth::values::TEXT;
 use super::life::FOLDER;
-use crate::option::kind::{Each, Flag, Maybe, OrOff, choice, size, time};
-use crate::option::options;
+use crate::option::{Each, Flag, Maybe, OrOff, choice, options, size, time};
 
 const MIB: usize = 1 << 20;
 const DAY: Duration = Duration::from_secs(86_400);

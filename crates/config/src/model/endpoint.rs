@@ -10,11 +10,9 @@ use super::policy::{AllowedClients, WHO};
 use super::tools::{EntryFilter, PATTERNS};
 use super::values::ANY;
 use crate::definition::Form;
-use crate::option::fields::Fields;
-use crate::option::kind::{Each, Kind, Maybe, Nested, TIME, count, size};
-use crate::option::map::NameMap;
-use crate::option::reader::Reader;
-use crate::option::{Options as _, options};
+use crate::option::{
+    Each, Fields, Kind, Maybe, NameMap, Nested, Options as _, Reader, TIME, count, options, size,
+};
 use crate::report::problem::quoted;
 use crate::syntax::Entry;
 

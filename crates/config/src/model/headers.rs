@@ -6,9 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::auth::values::TEXT;
 use crate::definition::{Form, Visible};
-use crate::option::kind::Kind;
-use crate::option::map::NameMap;
-use crate::option::reader::{Reader, Text};
+use crate::option::{Kind, NameMap, Reader, Text};
 use crate::report::mask::HIDDEN;
 use crate::report::problem::quoted;
 use crate::settings::Secret;

@@ -10,9 +10,7 @@ use super::life::FOLDER;
 use super::rates::RateMatch;
 use super::values::{TOKEN, url_without_secrets};
 use crate::definition::Visible;
-use crate::option::kind::{Flag, Maybe, Nested, Parsed, checked, choice, time};
-use crate::option::options;
-use crate::option::several::OneOrMany;
+use crate::option::{Flag, Maybe, Nested, OneOrMany, Parsed, checked, choice, options, time};
 use crate::settings::Secret;
 
 options! {

@@ -6,9 +6,9 @@ use crate::settings::{Landlock, SYSTEM_FOLDERS, Sandbox};
 use serde_json::json;
 
 use crate::definition::Visible;
-use crate::option::kind::{Each, Maybe, Nested, Parsed, checked, choice, count, size};
-use crate::option::options;
-use crate::option::reader::{Reader, Text};
+use crate::option::{
+    Each, Maybe, Nested, Parsed, Reader, Text, checked, choice, count, options, size,
+};
 
 const MIB: usize = 1 << 20;
 

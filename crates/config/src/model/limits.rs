@@ -5,9 +5,7 @@ use std::time::Duration;
 use fanlight_fair::limit;
 
 use super::rates::RateRule;
-use crate::option::kind::{LONG_TIME, Maybe, TIME, count, size, time};
-use crate::option::options;
-use crate::option::several::Sections;
+use crate::option::{LONG_TIME, Maybe, Sections, TIME, count, options, size, time};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;

@@ -7,9 +7,7 @@ use serde_json::json;
 
 use super::life::{FOLDER, resolve};
 use crate::definition::Visible;
-use crate::option::kind::{Maybe, Parsed, checked, choice};
-use crate::option::options;
-use crate::option::reader::Reader;
+use crate::option::{Maybe, Parsed, Reader, checked, choice, options};
 use crate::syntax::Node;
 
 options! {

@@ -26,9 +26,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 use crate::definition::Form;
-use crate::option::kind::{Each, Maybe, Nested, OrOff};
-use crate::option::options;
-use crate::option::several::Sections;
+use crate::option::{Each, Maybe, Nested, OrOff, Sections, options};
 use crate::settings::ListenAddress;
 use audit::AuditOptions;
 use auth::values::NETWORK;

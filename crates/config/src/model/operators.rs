@@ -8,8 +8,7 @@ use super::listener::{ADDRESS, Tls};
 use super::policy::{AllowedClients, MEMBERS};
 use super::values::{TOKEN, loopback, url_without_secrets};
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed, checked, choice};
-use crate::option::options;
+use crate::option::{Choice, Maybe, Nested, OrOff, Parsed, checked, choice, options};
 use crate::settings::{ListenAddress, Secret};
 
 options! {

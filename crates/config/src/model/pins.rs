@@ -1,8 +1,7 @@
 //! The treatment of definitions that nobody has approved.
 
 use super::life::FOLDER;
-use crate::option::kind::{Maybe, OrOff, choice};
-use crate::option::options;
+use crate::option::{Maybe, OrOff, choice, options};
 
 options! {
     /// The treatment of definitions of tools, prompts and templates that differ from those approved

@@ -6,9 +6,7 @@ use serde_json::json;
 
 use super::values::PATTERN;
 use crate::definition::Visible;
-use crate::option::kind::{Each, Maybe, checked, choice};
-use crate::option::options;
-use crate::option::several::OneOrMany;
+use crate::option::{Each, Maybe, OneOrMany, checked, choice, options};
 
 options! {
     /// The rights of clients, by policies in the language Cedar.

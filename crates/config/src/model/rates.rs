@@ -8,9 +8,7 @@ use serde_json::json;
 use super::tools::check_pattern;
 use super::values::ANY;
 use crate::definition::Visible;
-use crate::option::kind::{Maybe, Nested, Parsed, checked, choice, count, time};
-use crate::option::options;
-use crate::option::several::OneOrMany;
+use crate::option::{Maybe, Nested, OneOrMany, Parsed, checked, choice, count, options, time};
 
 options! {
     /// A rate limit. A request counts against every limit that covers it; a refused request counts

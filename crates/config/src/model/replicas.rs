@@ -9,9 +9,7 @@ use serde_json::json;
 use super::life::{FOLDER, resolve};
 use super::listener::{ClientAuthChoice, Tls};
 use crate::definition::Visible;
-use crate::option::kind::{Maybe, Nested, Parsed, checked};
-use crate::option::options;
-use crate::option::reader::Reader;
+use crate::option::{Maybe, Nested, Parsed, Reader, checked, options};
 use crate::syntax::Node;
 
 options! {

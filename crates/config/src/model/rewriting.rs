@@ -5,11 +5,10 @@ use serde_json::{Map, Value, json};
 
 use crate::definition::{Form, Visible};
 use crate::document::Node;
-use crate::option::fields::Fields;
-use crate::option::kind::{Choice, Flag, Kind, Maybe, Parsed, Range, checked, count};
-use crate::option::map::JsonText;
-use crate::option::reader::Reader;
-use crate::option::{Options as _, options};
+use crate::option::{
+    Choice, Fields, Flag, JsonText, Kind, Maybe, Options as _, Parsed, Range, Reader, checked,
+    count, options,
+};
 use crate::report::problem::quoted;
 use crate::syntax::Entry;
 

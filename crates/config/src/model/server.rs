@@ -18,12 +18,10 @@ use super::server_auth::{ServerAuth, ServerAuthOption};
 use super::tools::{Approval, EntryFilter, PatternMap};
 use super::versions::OtherVersion;
 use crate::definition::{Form, Visible};
-use crate::option::kind::{
-    Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, checked, count, time,
+use crate::option::{
+    AllOrEach, Choice, Each, Flag, LONG_TIME, Maybe, NameMap, Nested, OneOrMany, OrOff, Parsed,
+    Range, TIME, checked, count, options, time,
 };
-use crate::option::map::NameMap;
-use crate::option::options;
-use crate::option::several::{AllOrEach, OneOrMany};
 use crate::settings::{Endpoints, EraChoice, SessionPolicy, Transport, is_own_variable};
 
 /// The longest name of a server, in characters.

@@ -8,10 +8,9 @@ use serde_json::{Value as Json, json};
 
 use super::auth::values::{CLIENT_SECRET, FILE, ISSUER, SCOPE, TEXT, URI};
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Flag, Kind, Maybe, Nested, Parsed, checked, choice};
-use crate::option::reader::Reader;
-use crate::option::several::OneOrMany;
-use crate::option::{Options as _, options};
+use crate::option::{
+    Flag, Kind, Maybe, Nested, OneOrMany, Options as _, Parsed, Reader, checked, choice, options,
+};
 use crate::report::mask::HIDDEN;
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};

@@ -3,10 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Each, Kind, Maybe, Parsed, choice};
-use crate::option::map::NameMap;
-use crate::option::options;
-use crate::option::reader::Reader;
+use crate::option::{Each, Kind, Maybe, NameMap, Parsed, Reader, choice, options};
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Span};
 

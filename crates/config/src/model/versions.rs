@@ -5,9 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::auth::values::TEXT;
 use crate::definition::Form;
-use crate::option::kind::Kind;
-use crate::option::options;
-use crate::option::reader::Reader;
+use crate::option::{Kind, Reader, options};
 use crate::syntax::Entry;
 
 /// A share is counted in millionths.

@@ -2,8 +2,7 @@
 
 use crate::client_files::is_comment;
 use crate::definition::{Form, Section};
-use crate::option::Options;
-use crate::option::reader::{Reader, suggest};
+use crate::option::{Options, Reader, suggest};
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};
 

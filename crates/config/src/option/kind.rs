@@ -5,9 +5,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use crate::definition::{Form, Visible};
-use crate::option::Options;
-use crate::option::fields::Fields;
-use crate::option::reader::{Reader, Text};
+use crate::option::{Fields, Options, Reader, Text};
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Value};
 use crate::units::{format_duration, format_size, parse_count, parse_duration, parse_size};

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 
 use crate::definition::{Form, Visible};
-use crate::option::kind::Kind;
-use crate::option::reader::Reader;
+use crate::option::{Kind, Reader};
 use crate::report::mask::HIDDEN;
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};

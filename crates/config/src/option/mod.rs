@@ -12,8 +12,15 @@ pub(crate) mod substitute;
 use serde_json::{Map, Value};
 
 use crate::definition::Section;
-use crate::option::reader::Reader;
 use crate::syntax::Entry;
+pub(crate) use fields::Fields;
+pub(crate) use kind::{
+    Choice, Each, Flag, Kind, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, checked,
+    choice, count, size, time,
+};
+pub(crate) use map::{JsonText, NameMap};
+pub(crate) use reader::{Reader, Text, suggest};
+pub(crate) use several::{AllOrEach, OneOrMany, Sections};
 
 /// A struct whose fields are the options of a section.
 pub(crate) trait Options: Default + 'static {

@@ -6,10 +6,7 @@ use std::marker::PhantomData;
 use serde_json::Value as Json;
 
 use crate::definition::Form;
-use crate::option::Options;
-use crate::option::fields::Fields;
-use crate::option::kind::{Each, Kind, Parsed};
-use crate::option::reader::Reader;
+use crate::option::{Each, Fields, Kind, Options, Parsed, Reader};
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Value};
 

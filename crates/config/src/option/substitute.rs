@@ -5,10 +5,9 @@
 
 use std::cell::RefCell;
 
-use crate::client_files::Input;
-use crate::reference::SecretReference;
 use crate::report::problem::{MISSING_SECRET, MISSING_VARIABLE};
 use crate::variables::Lookup;
+use crate::{Input, SecretReference};
 
 /// A string with its expressions replaced.
 #[derive(Debug, PartialEq, Eq)]

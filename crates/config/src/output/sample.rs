@@ -3,9 +3,8 @@
 use serde_json::Value;
 
 use crate::definition::{Definition, Form, Section};
-use crate::model::Config;
-use crate::model::server::Server;
 use crate::option::Options as _;
+use crate::{Config, Server};
 
 /// The longest line.
 const WIDTH: usize = 120;

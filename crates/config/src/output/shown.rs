@@ -1,10 +1,8 @@
 //! A shown configuration: in the file's notation, complete with defaults, without secrets.
 
-use crate::settings::{Secret, Transport};
+use crate::{Config, Secret, Server, Transport};
 use serde_json::{Map, Value, json};
 
-use crate::model::Config;
-use crate::model::server::Server;
 use crate::model::values::url_without_secrets;
 use crate::option::Options as _;
 use crate::report::mask::HIDDEN;

@@ -2,17 +2,13 @@
 
 use std::path::Path;
 
-use crate::settings::ListenAddress;
+use crate::{AllowedClients, Auth, AuthChoice, ListenAddress};
 
-use crate::model::auth::{Auth, AuthChoice};
 use crate::model::life::resolve;
 use crate::model::listener::check_tls;
-use crate::model::policy::AllowedClients;
 use crate::model::replicas::check_replicas;
 use crate::model::{Config, DEFAULT_PATH};
-use crate::option::Options as _;
-use crate::option::fields::Fields;
-use crate::option::reader::Reader;
+use crate::option::{Fields, Options as _, Reader};
 use crate::read::server::{self, Context};
 use crate::read::versions::{WrongEndpoint, WrongVersion};
 use crate::report::problem::quoted;

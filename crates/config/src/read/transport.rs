@@ -8,9 +8,7 @@ use url::Url;
 use crate::model::headers::Headers;
 use crate::model::life::{FOLDER, warn_of_tilde};
 use crate::model::server::TYPES;
-use crate::option::fields::Fields;
-use crate::option::kind::Kind as _;
-use crate::option::reader::Reader;
+use crate::option::{Fields, Kind as _, Reader};
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};
 

@@ -1,9 +1,8 @@
 //! The canaries and mirrors that servers name, which are entries like servers.
 
-use crate::model::Config;
-use crate::model::server::Server;
 use crate::option::reader::suggest;
 use crate::report::problem::quoted;
+use crate::{Config, Server};
 
 /// A fault of a version that a server names.
 pub(crate) struct WrongVersion {

@@ -10,8 +10,7 @@ use fanlight_cli::flagged::{self, Flagged, find_flagged};
 use fanlight_cli::known_lists::KnownLists;
 use fanlight_cli::unmatched;
 use fanlight_frontend::RateState;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::DEFAULT_NESTING;
+use fanlight_protocol::{DEFAULT_NESTING, Json};
 use serde_json::Value;
 use tracing::warn;
 

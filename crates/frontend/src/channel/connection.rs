@@ -20,12 +20,11 @@ use tokio_util::task::TaskTracker;
 use super::{ChannelOptions, Outbound, RunningHook};
 use crate::call::{Answer, RenderedCall, ResponseItem};
 use crate::eras::fault;
-use crate::error::FrontendError;
 use crate::ingress::{Ingress, Origin, Reason, Received, Refusal, RequestKind, Transport};
 use crate::session::RunningRequests;
-use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, SessionStreams};
 use crate::trace::Ending;
+use crate::{FrontendError, FrontendSettings};
 
 /// A client on a channel.
 pub(crate) struct ChannelConnection {

@@ -23,11 +23,10 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::{ChannelConnection, ChannelOptions, Outbound, QUEUE};
-use crate::error::FrontendError;
 use crate::ingress::Refusal;
-use crate::insight::Insight;
 use crate::settings::{ByteBudget, FrontendSettings, LAST_ANSWERS, Reservation, UNCOUNTED};
 use crate::trace::{self, Ending, TransportFacts};
+use crate::{FrontendError, Insight};
 
 /// The minimum size of a read.
 const READ: usize = 16 << 10;

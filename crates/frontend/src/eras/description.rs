@@ -5,10 +5,10 @@
 //! bytes and positions.
 
 use fanlight_canonical::TaskDialect;
-use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::{Edits, Member, ObjectBuilder};
-use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Json, Revision, implementation, meta};
+use fanlight_protocol::{
+    Json, Revision, ServerDescription, has_tasks_extension, implementation, meta,
+};
 
 const PROTOCOL_VERSION: &str = "protocolVersion";
 const SUPPORTED_VERSIONS: &str = "supportedVersions";

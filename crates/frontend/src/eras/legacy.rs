@@ -1,8 +1,7 @@
 //! The rules of clients that open with `initialize`: 2024-11-05 to 2025-11-25.
 
 use fanlight_protocol::json::Value;
-use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Method, Response, Revision, RpcError, code};
+use fanlight_protocol::{Json, LogLevel, Method, Response, Revision, RpcError, code};
 
 use super::fault;
 use super::params::Params;

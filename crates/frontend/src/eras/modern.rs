@@ -6,12 +6,11 @@
 //! both on the same endpoint or process.
 
 use fanlight_canonical::TaskDialect;
-use fanlight_protocol::capability::{
-    ClientCapability, MissingCapability, has_tasks_extension, missing_capability_error,
-};
 use fanlight_protocol::json::Value;
-use fanlight_protocol::meta::{self, LogLevel};
-use fanlight_protocol::{Era, Json, Method, Revision, RpcError, code};
+use fanlight_protocol::{
+    ClientCapability, Era, Json, LogLevel, Method, MissingCapability, Revision, RpcError, code,
+    has_tasks_extension, meta, missing_capability_error,
+};
 
 use super::params::Meta;
 use super::{description, fault};

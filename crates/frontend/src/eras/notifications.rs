@@ -1,8 +1,6 @@
 //! Selects the notifications for one request's client, and their progress token.
 
-use fanlight_protocol::json::Chunks;
-use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Method, Notification, Revision};
+use fanlight_protocol::{Chunks, Json, LogLevel, Method, Notification, Revision};
 
 /// Selects the notifications for one request's client.
 #[derive(Clone, Debug)]

@@ -7,9 +7,8 @@
 
 use std::ops::Range;
 
-use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Kind, Value};
-use fanlight_protocol::{Json, RpcError, code, meta};
+use fanlight_protocol::{INPUT_RESPONSES, Json, REQUEST_STATE, RpcError, code, meta};
 
 use super::fault;
 

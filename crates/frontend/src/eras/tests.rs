@@ -8,9 +8,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::serve_http;
 use crate::session::testing::ListenCore;
-use crate::settings::FrontendSettings;
+use crate::{FrontendSettings, serve_http};
 
 pub(super) const REVISION: Revision = Revision(&RULES);
 

@@ -7,19 +7,18 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
-    ApprovedBy, CallContext, Item, ServerMessage, ServerMessages, ServerRequest,
+    ApprovedBy, CallContext, Identity, Item, ServerMessage, ServerMessages, ServerRequest,
 };
 use fanlight_gateway::Operation;
 use fanlight_gateway::approvals::{
     ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question,
 };
-use fanlight_protocol::capability::MissingCapability;
-use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired, REQUEST_STATE};
-use fanlight_protocol::json::{ObjectBuilder, rewrite_object};
 use fanlight_protocol::visible::escaped;
-use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_protocol::{
+    INPUT_RESPONSES, InputRequired, Json, Method, MissingCapability, ObjectBuilder, REQUEST_STATE,
+    Response, RpcError, code, rewrite_object,
+};
 use fanlight_record::AuditEvent;
 use fanlight_telemetry::Moment;
 use tokio::sync::oneshot;

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use fanlight_canonical::{CallContext, Decidable as _, ServerMessages};
 use fanlight_config::HookTime;
 use fanlight_gateway::Operation;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, ObjectBuilder, Response, RpcError, code};
 use fanlight_telemetry::Rewritten;
 
 use super::approval::ApprovalGate;
 use crate::eras::fault;
-use crate::guardrail::{CallHook, HookAnswer, JudgedCall};
-use crate::settings::FrontendSettings;
+use crate::{CallHook, FrontendSettings, HookAnswer, JudgedCall};
 
 /// The name of the gate.
 pub(super) const HOOKS: &str = "hooks";

@@ -17,8 +17,9 @@ mod rights;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{CallContext, Caller, Decidable, Detail, Endpoint, Peer, ServerMessages};
+use fanlight_canonical::{
+    CallContext, Caller, Decidable, Detail, Endpoint, Identity, Peer, ServerMessages,
+};
 use fanlight_gateway::{Gateway, Operation, Shortening};
 use fanlight_protocol::{Method, Response, RpcError};
 use fanlight_record::{AuditEvent, NotRecorded, RefusedRequest};

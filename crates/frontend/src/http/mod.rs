@@ -23,9 +23,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::FrontendError;
-use crate::insight::Insight;
-use crate::settings::FrontendSettings;
+use crate::{FrontendError, FrontendSettings, Insight};
 pub use limits::LiveLimits;
 use mcp::forward::ForwardedRequests;
 

@@ -7,12 +7,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{Peer, SessionKey};
+use fanlight_canonical::{Identity, Peer, SessionKey};
 use fanlight_fair::Spent;
 use fanlight_http::Rejection;
-use fanlight_protocol::json::Chunks;
-use fanlight_protocol::{Json, RpcError, code, partial, sse};
+use fanlight_protocol::{Chunks, Json, RpcError, code, partial, sse};
 use fanlight_telemetry::Metrics;
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::recording::{Captured, Tap};

@@ -12,17 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
-    ClientHeaders, Decidable, Detail, Endpoint, Holder, Keeper, Peer, ProcessRun,
+    ClientHeaders, Decidable, Detail, Endpoint, Holder, Identity, Keeper, Peer, ProcessRun,
 };
 use fanlight_credentials::{Authentication, ConnectionFacts, Credentials, Denial};
 use fanlight_gateway::{Gateway, Operation};
 use fanlight_protocol::header::MAX_FORWARDED;
-use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{
-    Era, Json, Message, MessageError, Method, Request, Response, Revision, RpcError, code,
+    DEFAULT_NESTING, Era, Json, Message, MessageError, Method, Request, Response, Revision,
+    RpcError, code,
 };
 use fanlight_record::AuditEvent;
 use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};

@@ -7,12 +7,12 @@ use fanlight_canonical::{
     SessionRequest,
 };
 use fanlight_gateway::Operation;
-use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::json::Value;
 use fanlight_protocol::member_name::is_confusable_method;
-use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::param_header::MAX_MIRRORED;
-use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code, input};
+use fanlight_protocol::{
+    Era, Json, LogLevel, Method, Request, Response, Revision, RpcError, can_be_asked, code, input,
+};
 use fanlight_telemetry::{Network, ServerSpan};
 use tokio::sync::OwnedSemaphorePermit;
 

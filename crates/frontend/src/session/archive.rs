@@ -7,11 +7,9 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{Holder, ProcessRun, ServerSession};
-use fanlight_protocol::digest::sha256_hex;
 use fanlight_protocol::json::{MAX_NESTING, Member, ObjectBuilder};
-use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::seal::{KeyError, Keys, Seal};
-use fanlight_protocol::{Json, Revision};
+use fanlight_protocol::{Json, LogLevel, Revision, sha256_hex};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;

@@ -10,16 +10,13 @@ pub(crate) mod testing;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use fanlight_canonical::identity::{Identity, Source};
 use fanlight_canonical::{
-    CallContext, Caller, Endpoint, Holder, KEPT_PARAMS, Keeping, Peer, ServerRequest,
-    ServerSessions, SessionKeeper, SessionKey,
+    CallContext, Caller, Endpoint, Holder, Identity, KEPT_PARAMS, Keeping, Peer, ServerRequest,
+    ServerSessions, SessionKeeper, SessionKey, Source,
 };
 use fanlight_fair::Spent;
 use fanlight_gateway::Gateway;
-use fanlight_protocol::capability::MissingCapability;
-use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Response, Revision};
+use fanlight_protocol::{Json, LogLevel, MissingCapability, Response, Revision};
 use fanlight_telemetry::{Network, Parent, Telemetry};
 use parking_lot::Mutex;
 use tokio::time::Instant;

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::task::{Context, Poll};
 
 use fanlight_canonical::{ClientNotices, ServerRequest};
-use fanlight_protocol::json::{Edits, ObjectBuilder};
-use fanlight_protocol::message::{notification_text, request_text};
-use fanlight_protocol::{Json, Method, Notification, Response, meta};
+use fanlight_protocol::{
+    Edits, Json, Method, Notification, ObjectBuilder, Response, meta, notification_text,
+    request_text,
+};
 use fanlight_telemetry::{ClientSpan, Departure, Target};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;

@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use fanlight_canonical::{Decidable as _, Holder, ServerMessage, ServerRequest};
 use fanlight_gateway::{Decided, Gateway, Operation};
-use fanlight_protocol::capability::{MissingCapability, can_be_asked, missing_capability_error};
-use fanlight_protocol::json::{Chunks, ObjectBuilder};
-use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
+use fanlight_protocol::{
+    Chunks, Json, Method, MissingCapability, Notification, ObjectBuilder, Response, RpcError,
+    can_be_asked, code, missing_capability_error,
+};
 use fanlight_telemetry::Parent;
 use tokio::time::{Instant, Sleep, sleep};
 

@@ -8,10 +8,9 @@ use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 use fanlight_canonical::{HandleKind, HandleSeal, Holder, ProcessRun};
 use fanlight_protocol::digest::{Sha256, finished};
-use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Kind, MAX_NESTING};
 use fanlight_protocol::seal::{KeyError, Keys};
-use fanlight_protocol::{Json, Method};
+use fanlight_protocol::{INPUT_RESPONSES, Json, Method, REQUEST_STATE};
 
 /// The maximum length of a state in bytes. A constant, since no call of Fanlight needs a longer
 /// one.

@@ -13,9 +13,10 @@ use std::time::Duration;
 use fanlight_canonical::{Holder, Peer, ProcessRun};
 use fanlight_fair::{Rule, Table};
 use fanlight_gateway::Decided;
-use fanlight_protocol::input::{self, InputRequired, REQUEST_STATE};
 use fanlight_protocol::seal::KeyError;
-use fanlight_protocol::{Json, Method, Response, RpcError, code, epoch};
+use fanlight_protocol::{
+    InputRequired, Json, Method, REQUEST_STATE, Response, RpcError, code, epoch, input,
+};
 use fanlight_telemetry::clients::SuspendedCallView;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;

@@ -7,9 +7,10 @@
 //! basic/patterns/mrtr.
 
 use fanlight_canonical::Holder;
-use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::Kind;
-use fanlight_protocol::{Json, Method, Response, RpcError, code, input};
+use fanlight_protocol::{
+    ClientCapability, Json, Method, MissingCapability, Response, RpcError, code, input,
+};
 
 use super::SuspendableCall;
 use super::request_state::UrlElicitation;

@@ -1,9 +1,9 @@
 //! Merges the descriptions of several servers.
 
 use fanlight_canonical::{BackendError, CallContext, Outcome};
-use fanlight_protocol::json::{self, Json, ObjectBuilder, rewrite_object};
-use fanlight_protocol::meta;
-use fanlight_protocol::result::{ResultView as _, ServerDescription};
+use fanlight_protocol::{
+    Json, ObjectBuilder, ResultView as _, ServerDescription, json, meta, rewrite_object,
+};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 use tracing::{info, warn};

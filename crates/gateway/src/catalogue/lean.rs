@@ -4,9 +4,8 @@ use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::rights::ItemFilter;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::estimated_tokens;
 use fanlight_protocol::visible::escaped;
+use fanlight_protocol::{Json, estimated_tokens};
 
 use super::shown::{LeanGroup, LeanList, Pages, Shown};
 use super::snapshot::Entry;

@@ -22,8 +22,7 @@ use super::needs::Needs;
 use super::part::Loaded;
 use super::starting::{Wait, late_error};
 use crate::merge::Contribution;
-use crate::topology::ListLimits;
-use crate::uri_places as places;
+use crate::{ListLimits, uri_places as places};
 
 /// Reads one server's list with requests in `context`, or from the pages of an earlier run. A failure
 /// loses no page that was read before it.

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{Endpoint, Holder, Outcome, Rewritten};
-use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
-use fanlight_protocol::{Response, task_support};
+use fanlight_protocol::{ArrayBuilder, Json, ObjectBuilder, Response, task_support};
 
 use super::ListKind;
 use super::shown::{self, Collision, Pages, Shown};

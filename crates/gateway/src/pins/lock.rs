@@ -5,9 +5,8 @@ use std::fmt;
 
 use bytes::Bytes;
 use fanlight_canonical::comparison::{Severity, Tolerance, compare_definitions};
-use fanlight_protocol::Json;
-use fanlight_protocol::digest::sha256_hex;
 use fanlight_protocol::json::{Kind, STRICT_NESTING, SyntaxError, Unreadable, rewrite_object};
+use fanlight_protocol::{Json, sha256_hex};
 use serde::de::Error as _;
 use serde::ser::{Error as _, SerializeMap as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

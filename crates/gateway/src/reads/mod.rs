@@ -18,10 +18,9 @@ use bytes::Bytes;
 use fanlight_canonical::{
     BackendClient, BackendError, Call, Principal, ServerMessage, TaskDialect,
 };
-use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use fanlight_protocol::uri::with_parents;
-use fanlight_protocol::{Response, meta};
+use fanlight_protocol::{Edits, Json, Response, meta};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;

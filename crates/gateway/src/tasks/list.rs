@@ -5,9 +5,8 @@
 //! cursor then contains the server's own cursor, so that the next page continues there.
 
 use fanlight_canonical::{Call, Outcome};
-use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::{Json, Kind, ObjectBuilder};
-use fanlight_protocol::{Response, RpcError};
+use fanlight_protocol::{Response, RpcError, has_tasks_extension};
 use futures_util::future::join_all;
 
 use super::Tasks;

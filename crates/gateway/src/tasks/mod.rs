@@ -28,9 +28,10 @@ use fanlight_canonical::{
     ServerMessage, TaskDialect,
 };
 use fanlight_fair::limit;
-use fanlight_protocol::capability::has_tasks_extension;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code, task_support, word};
+use fanlight_protocol::{
+    Json, Method, Notification, ObjectBuilder, Response, RpcError, code, has_tasks_extension,
+    task_support, word,
+};
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::timeout;

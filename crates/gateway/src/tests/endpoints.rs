@@ -9,8 +9,7 @@ use fanlight_canonical::{
 use fanlight_protocol::Method;
 
 use super::fake::*;
-use crate::catalogue::ListKind;
-use crate::{CacheLimits, EndpointEntry, NamingPolicy};
+use crate::{CacheLimits, EndpointEntry, ListKind, NamingPolicy};
 
 /// A filter in a configuration with the servers that these tests use.
 fn filter(allow: Option<&[&str]>, deny: &[&str], kind: ItemKind) -> Option<ItemFilter> {

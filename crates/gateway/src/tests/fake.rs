@@ -12,9 +12,9 @@ use fanlight_canonical::{
     Caller, Decidable as _, Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver,
     Names, Parent, Pending, Principal, ServerMessage, ServerMessages, SessionKey, SignInWish,
 };
-use fanlight_protocol::json::{Json, ObjectBuilder};
-use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Message, Method, Notification, Response};
+use fanlight_protocol::{
+    Json, Message, Method, Notification, ObjectBuilder, Response, ServerDescription,
+};
 use tokio::sync::Semaphore;
 
 use crate::{

@@ -3,9 +3,8 @@
 use fanlight_protocol::Method;
 
 use super::fake::*;
-use crate::catalogue::ListKind;
 use crate::topology::View;
-use crate::{CacheLimits, EndpointEntry, LeanRules};
+use crate::{CacheLimits, EndpointEntry, LeanRules, ListKind};
 
 const T1: &str = r#""result":{"tools":[{"name":"read"},{"name":"write"}]}"#;
 const T2: &str = r#""result":{"tools":[{"name":"send"}]}"#;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Interest;
-use fanlight_protocol::Method;
-use fanlight_protocol::json::Json;
+use fanlight_protocol::{Json, Method};
 use tokio::time::Instant;
 
 use super::fake::*;

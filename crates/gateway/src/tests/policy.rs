@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::identity::{Identity, Source};
 use fanlight_canonical::{
-    AuditFacts, Call, CallContext, Caller, Policy as _, PolicyItem, PolicyKind, Principal,
+    AuditFacts, Call, CallContext, Caller, Identity, Policy as _, PolicyItem, PolicyKind,
+    Principal, Source,
 };
 use fanlight_policy::{Policies, PolicySettings, PolicyText};
 use fanlight_protocol::Json;

@@ -6,8 +6,7 @@ use std::time::Duration;
 use fanlight_canonical::{
     Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey,
 };
-use fanlight_protocol::json::Json;
-use fanlight_protocol::{Message, Method};
+use fanlight_protocol::{Json, Message, Method};
 use futures_util::poll;
 use tokio::sync::Semaphore;
 use tokio::time::advance;

@@ -8,8 +8,7 @@ use proptest::prelude::*;
 use fanlight_canonical::rights::NameForm;
 
 use super::fake::*;
-use crate::catalogue::ListKind;
-use crate::{ArgumentRule, BackendEntry, DefinitionMember, NamingPolicy, Rewriting};
+use crate::{ArgumentRule, BackendEntry, DefinitionMember, ListKind, NamingPolicy, Rewriting};
 
 const TOOLS: &str = r#""result":{"tools":[{ "name":"create_issue", "description":"old","inputSchema":{"type":"object","properties":{"owner":{"type":"string"},"limit":{"type":"integer"},"debug":{"type":"boolean"},"title":{"type":"string"}},"required":["owner","title"]}, "x":1.0 },{"name":"search"},{ "name" : "taken"}]}"#;
 const CALLED: (&str, &str) = ("tools/call", r#""result":{"content":[],"done":1.0}"#);

@@ -7,8 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use fanlight_canonical::{Call, CallContext, Caller, Interest, Principal, SessionKey};
-use fanlight_protocol::Method;
-use fanlight_protocol::json::Json;
+use fanlight_protocol::{Json, Method};
 use tokio::time::{Instant, sleep};
 
 use super::fake::*;

@@ -26,8 +26,7 @@ use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
-use crate::list_kind::{ListKind, ListStore};
-use crate::mirror::Mirror;
+use crate::{ListKind, ListStore, Mirror};
 use naming::has_alias_form;
 
 /// The kinds of entries that endpoints filter: those whose lists announce changes.

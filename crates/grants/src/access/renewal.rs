@@ -11,11 +11,11 @@ use tracing::{error, warn};
 
 use super::held::Held;
 use super::{NoAccess, Outcome, Shared};
-use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind};
 use crate::peers::forget_client;
-use crate::record::{Grant, UserKey};
-use crate::server::Method;
-use crate::store::{Lease, LeaseOutcome, Leased, StoreError};
+use crate::{
+    Grant, GrantChange, GrantChangeEnd, GrantChangeKind, Lease, LeaseOutcome, Leased, Method,
+    StoreError, UserKey,
+};
 
 /// The time of a lease: longer than a request to an authorization server and writing the store take
 /// together.

@@ -10,11 +10,7 @@ use serde::{Deserialize, Serialize};
 use url::{Url, form_urlencoded};
 
 use crate::fetch::{display_url, visible};
-use crate::oauth::error::OAuthError;
-use crate::oauth::provider::Provider;
-use crate::oauth::registration::ClientRegistration;
-use crate::oauth::scopes::Scopes;
-use crate::oauth::{random, sealed};
+use crate::oauth::{ClientRegistration, OAuthError, Provider, Scopes, random, sealed};
 
 /// The length limit of a code that is forwarded.
 const LONGEST_CODE: usize = 8 << 10;

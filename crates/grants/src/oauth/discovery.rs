@@ -6,10 +6,7 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::fetch::{Requests, visible};
-use crate::oauth::challenge::Challenge;
-use crate::oauth::error::OAuthError;
-use crate::oauth::provider::Provider;
-use crate::oauth::scopes::Scopes;
+use crate::oauth::{Challenge, OAuthError, Provider, Scopes};
 
 /// A server's metadata about its protection.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

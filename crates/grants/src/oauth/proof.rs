@@ -7,17 +7,15 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use fanlight_config::settings::Secret;
-use fanlight_protocol::digest::sha256;
-use fanlight_protocol::epoch;
+use fanlight_protocol::{epoch, sha256};
 use http::{HeaderName, HeaderValue, Method};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::oauth::error::OAuthError;
-use crate::oauth::random;
 use crate::oauth::signing_key::sign;
+use crate::oauth::{OAuthError, random};
 
 /// The header field with a proof.
 pub const PROOF: HeaderName = HeaderName::from_static("dpop");

@@ -10,9 +10,7 @@ use url::Url;
 
 use crate::fetch::{JSON, Requests};
 use crate::oauth::error::{OAuthError, refusal};
-use crate::oauth::provider::Provider;
-use crate::oauth::sealed;
-use crate::oauth::signing_key::SigningKey;
+use crate::oauth::{Provider, SigningKey, sealed};
 
 /// A client at one authorization server. No other one knows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]

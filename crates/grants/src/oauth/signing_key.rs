@@ -9,8 +9,7 @@ use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde::Serialize;
 
-use crate::oauth::error::OAuthError;
-use crate::oauth::random;
+use crate::oauth::{OAuthError, random};
 
 /// The lifetime of an assertion, which is sent at once.
 const LIFETIME: Duration = Duration::from_secs(60);

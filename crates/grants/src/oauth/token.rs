@@ -14,13 +14,11 @@ use url::Url;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
 use crate::fetch::{Answer, FORM, Requests, secret_value};
-use crate::oauth::authorization::{AuthorizationRequest, CallbackParameters, TokenTarget};
 use crate::oauth::error::{OAuthError, Refusal, refusal};
-use crate::oauth::proof::{Message, PROOF, PROOF_NONCE, ProofKey};
-use crate::oauth::provider::Provider;
-use crate::oauth::registration::{ClientAuthentication, ClientRegistration};
-use crate::oauth::scopes::Scopes;
-use crate::oauth::sealed;
+use crate::oauth::{
+    AuthorizationRequest, CallbackParameters, ClientAuthentication, ClientRegistration, Message,
+    PROOF, PROOF_NONCE, ProofKey, Provider, Scopes, TokenTarget, sealed,
+};
 
 /// A client at its authorization server.
 #[derive(Clone, Copy)]

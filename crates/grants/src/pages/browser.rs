@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use fanlight_canonical::DEFAULT_PATH;
-use fanlight_canonical::identity::{Identity, Source};
+use fanlight_canonical::{DEFAULT_PATH, Identity, Source};
 use fanlight_credentials::{Credentials, Denial, PageRequest, cookies};
 use fanlight_protocol::seal::Seal;
 use http::HeaderValue;

@@ -10,14 +10,11 @@ use http::{Response, StatusCode};
 
 use super::html::{Page, redirect};
 use super::{SignInPages, Visit, answer_or_page, denied, not_signed_in};
-use crate::access::UserAccess;
 use crate::error::{SignInError, unsealed, unusable};
 use crate::links::Link;
 use crate::oauth::CallbackParameters;
 use crate::record::BegunSignIn;
-use crate::server::Method;
-use crate::sign_in::{Begun, Offer};
-use crate::store::Owner;
+use crate::{Begun, Method, Offer, Owner, UserAccess};
 
 /// The purpose of the sealed user in the `state` of a pending sign-in.
 pub(super) const BEGUN: &[u8] = b"user of a sign-in that has begun";

@@ -9,9 +9,8 @@ use http::{Response, StatusCode};
 use super::connect::IDENTIFY;
 use super::html::{Page, redirect};
 use super::{CONNECTIONS, Visit, answer_or_page, denied};
-use crate::connection::{UserConnection, connections};
 use crate::links::{CONNECT, join_path};
-use crate::store::Owner;
+use crate::{Owner, UserConnection, connections};
 
 impl Visit<'_> {
     /// Shows the user's connections, or asks who the user is.

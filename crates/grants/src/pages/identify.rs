@@ -13,8 +13,7 @@ use fanlight_canonical::identity::{Identity, Source};
 use fanlight_config::settings::Secret;
 use fanlight_credentials::Denial;
 use fanlight_fair::Reservation;
-use fanlight_protocol::digest::sha256;
-use fanlight_protocol::epoch;
+use fanlight_protocol::{epoch, sha256};
 use http::Response;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -23,13 +22,12 @@ use super::browser::Cookie;
 use super::connect::{ELSEWHERE, done};
 use super::html::redirect;
 use super::{CONNECTIONS, Visit};
-use crate::access::UserAccess;
 use crate::error::{SignInError, unsealed, unusable};
 use crate::links::join_path;
 use crate::oauth::{AuthorizationRequest, CallbackParameters, ClientRegistration, TokenSet};
 use crate::record::{Proof, SIGN_IN_TIME};
-use crate::sign_in::{Callback, Offer};
 use crate::store::{Owner, seconds};
+use crate::{Callback, Offer, UserAccess};
 
 /// The path to which identity providers send browsers back. It differs from the path for servers'
 /// authorization servers, so that none of them can pass off an identity provider's code as its own

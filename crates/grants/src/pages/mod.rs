@@ -30,13 +30,11 @@ use url::{Url, form_urlencoded};
 use self::browser::Browser;
 use self::html::{Page, with_cookies};
 use self::identify::{CALLBACK as IDENTITY_CALLBACK, Spent};
-use crate::error::SignInError;
-use crate::grants::Grants;
 use crate::links::{CONNECT, Links, join_path};
 use crate::oauth::{AuthorizationRequest, ClientMetadata};
 use crate::peers::CLIENT_NAME;
 use crate::sign_in::{Callback, is_issuer_name};
-use crate::store::{Owner, StoreError};
+use crate::{Grants, Owner, SignInError, StoreError};
 
 /// The path to which authorization servers send browsers back, each with a name below it.
 const CALLBACK: &str = "/oauth/callback";

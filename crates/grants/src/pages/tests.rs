@@ -14,14 +14,13 @@ use http::header::COOKIE;
 
 use super::connect::BEGUN;
 use super::*;
-use crate::audit::{GrantChange, GrantChangeEnd, GrantRecord, NotOnRecord};
 use crate::fetch::Trust;
-use crate::folder::Folder;
 use crate::oauth::{AuthorizationRequest, Provider, TokenTarget};
 use crate::record::{BegunSignIn, GivenFor};
-use crate::sealing_key::NoKeyring;
-use crate::server::{self, ServerSettings};
-use crate::store::Store;
+use crate::{
+    Folder, GrantChange, GrantChangeEnd, GrantRecord, NoKeyring, NotOnRecord, ServerSettings,
+    Store, server,
+};
 use tempfile::TempDir;
 
 const PUBLIC: &str = "http://127.0.0.1:8080";

@@ -13,9 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_protocol::digest::sha256_hex;
-use fanlight_protocol::epoch;
 use fanlight_protocol::seal::{Keys, Seal};
+use fanlight_protocol::{epoch, sha256_hex};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;

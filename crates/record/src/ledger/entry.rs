@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
-use fanlight_protocol::Json;
-use fanlight_protocol::digest::sha256_hex;
-use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, ObjectBuilder, sha256_hex};
 
 use crate::ledger::tree::Hash;
 

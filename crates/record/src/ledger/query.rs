@@ -8,8 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
 use fanlight_canonical::rights::matches;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::MAX_NESTING;
+use fanlight_protocol::{Json, MAX_NESTING};
 
 use crate::ledger::files::LedgerFiles;
 use crate::ledger::tree::{Edge, Hash};

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fanlight_protocol::Json;
-use fanlight_protocol::json::estimated_tokens;
+use fanlight_protocol::{Json, estimated_tokens};
 
 use crate::ledger::files::LedgerFiles;
 use crate::ledger::query::{Filter, Unreadable, count_at, each};

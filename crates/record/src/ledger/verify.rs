@@ -5,13 +5,11 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::MAX_NESTING;
+use fanlight_protocol::{Json, MAX_NESTING};
 
-use crate::ledger::checkpoint::{Checkpoint, PublicKey};
-use crate::ledger::files::LedgerFiles;
 use crate::ledger::query::{Unreadable, count_at, head_of, lines_of, previous_block, time_of};
 use crate::ledger::tree::{BlockHash, Edge, Hash};
+use crate::ledger::{Checkpoint, LedgerFiles, PublicKey};
 
 /// The time after which a checkpoint is written, if there are new lines.
 pub(crate) const CHECKPOINT_TIME: Duration = Duration::from_secs(60);

@@ -15,18 +15,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use data_encoding::HEXLOWER;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, epoch};
+use fanlight_protocol::{Json, ObjectBuilder, epoch};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
-use crate::ledger::checkpoint::CheckpointKey;
 use crate::ledger::entry::{Entry, Prepared};
-use crate::ledger::files::{self, LedgerFiles};
 use crate::ledger::query::{begins_block, head_of, lines_of};
 use crate::ledger::tree::{BlockHash, Edge, Hash};
 use crate::ledger::verify::{CHECKPOINT_TIME, end_of_notes, notes};
+use crate::ledger::{CheckpointKey, LedgerFiles, files};
 
 /// The most entries that wait.
 const QUEUE: usize = 8192;

@@ -5,8 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Stamp};
-use fanlight_protocol::digest::sha256;
-use fanlight_protocol::epoch;
+use fanlight_protocol::{epoch, sha256};
 use futures_util::future::try_join_all;
 
 use crate::{ScriptInvocation, Shared, SharedError};

@@ -1,12 +1,10 @@
 use super::backend::NamedBackend;
 use super::*;
-use crate::backend::{BackendInfo, BackendTelemetry, Endpoint};
 use crate::message::{Moment, Network, Transport};
 use crate::metrics::histogram::Key;
-use crate::metrics::timer::Timer;
 use crate::metrics::timer::tests::record;
-use crate::metrics::{MetricLimits, Side};
-use crate::subject::Target;
+use crate::metrics::{MetricLimits, Side, Timer};
+use crate::{BackendInfo, BackendTelemetry, Endpoint, Target};
 
 fn resource() -> Resource {
     Resource::builder_empty()

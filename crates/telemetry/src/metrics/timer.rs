@@ -7,9 +7,8 @@ use fanlight_protocol::{Method, Revision};
 
 use super::Metrics;
 use super::histogram::Key;
-use crate::error_type::ErrorType;
 use crate::message::{Moment, Network, Transport};
-use crate::subject::Target;
+use crate::{ErrorType, Target};
 
 /// The histogram that counts a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,9 @@ use std::time::{Instant, SystemTime};
 use bytes::Bytes;
 use data_encoding::{BASE64, BASE64_NOPAD};
 use fanlight_protocol::header::{self, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
-use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::secret::is_secret;
 use fanlight_protocol::sse::EventDecoder;
-use fanlight_protocol::{Json, Message as Parsed, Method, Notification};
+use fanlight_protocol::{DEFAULT_NESTING, Json, Message as Parsed, Method, Notification};
 
 use super::mask::{Clean, MASKED, mask_message, mask_values};
 use super::tap::{Batch, Captured, Item, Party};

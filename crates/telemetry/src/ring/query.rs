@@ -8,11 +8,9 @@ use fanlight_protocol::Method;
 use opentelemetry::trace::TraceId;
 
 use super::{Entry, Ring, Side, Trace, TraceContent, TraceOutcome};
-use crate::client_name::ClientName;
-use crate::error_type::ErrorType;
 use crate::names::Kind;
 use crate::record::{OptionalFields, Record};
-use crate::subject::Subject;
+use crate::{ClientName, ErrorType, Subject};
 
 /// A filter of traces; all given conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,10 +5,8 @@
 
 use std::time::{Instant, SystemTime};
 
-use fanlight_protocol::input::INPUT_RESPONSES;
-use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
 use fanlight_protocol::meta::PROGRESS_TOKEN;
-use fanlight_protocol::{Json, Method, Revision};
+use fanlight_protocol::{DEFAULT_NESTING, INPUT_RESPONSES, Json, Method, ObjectBuilder, Revision};
 use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::trace::SpanData;
 

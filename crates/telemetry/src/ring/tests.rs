@@ -4,16 +4,13 @@ use fanlight_protocol::{Json, Method};
 use opentelemetry::trace::SpanId;
 
 use super::*;
-use crate::backend::{BackendInfo, BackendTelemetry, Endpoint};
-use crate::client_name::ClientName;
-use crate::context::TraceContext;
-use crate::error_type::{ErrorType, Outcome};
-use crate::message::Moment;
 use crate::names::Kind;
 use crate::record::{ParentSpan, SpanStart};
 use crate::rounds::StateId;
-use crate::stored;
-use crate::subject::Target;
+use crate::{
+    BackendInfo, BackendTelemetry, ClientName, Endpoint, ErrorType, Moment, Outcome, Target,
+    TraceContext, stored,
+};
 
 /// A span that has not ended, of a message.
 pub(crate) fn record_of(method: Method, target: Target<'_>) -> Record {

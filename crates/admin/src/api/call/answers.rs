@@ -6,11 +6,9 @@ use fanlight_protocol::Json;
 use http::HeaderMap;
 
 use super::running::Owner;
-use crate::AdminState;
 use crate::api::Answer;
 use crate::api::body::read_json;
-use crate::operator::Operator;
-use crate::reply::{Refusal, answer};
+use crate::{AdminState, Operator, Refusal, answer};
 
 answers! {
     /// A change of an attended call.

@@ -13,9 +13,9 @@ use fanlight_canonical::{
     Call, Detail, MessageReceiver, ServerMessage, ServerMessages, ServerRequest,
 };
 use fanlight_gateway::Operation;
-use fanlight_protocol::input::{InputRequired, MAX_INPUT_ROUNDS};
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, RpcError, code};
+use fanlight_protocol::{
+    InputRequired, Json, MAX_INPUT_ROUNDS, Method, ObjectBuilder, RpcError, code,
+};
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _, unfold};
 use tokio::sync::mpsc;
@@ -23,10 +23,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::running::{NotBegun, Owner, RunningCall};
 use super::{MissingCapabilities, OperatorCall, TracedCall};
-use crate::Admin;
 use crate::api::stream::{self, Watch, event};
-use crate::operator::Operator;
-use crate::reply::{Refusal, millis, to_json};
+use crate::{Admin, Operator, Refusal, millis, to_json};
 
 /// The page's capabilities as a client (2025-11-25 and 2026-07-28 client/elicitation,
 /// Capabilities).

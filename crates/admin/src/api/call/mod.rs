@@ -18,9 +18,7 @@ use fanlight_canonical::{
     ServerMessages, cancelled_by_operator,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability, required_capabilities};
-use fanlight_protocol::input::InputRequired;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Response};
+use fanlight_protocol::{InputRequired, Json, Method, ObjectBuilder, Response};
 use fanlight_telemetry::{Arrival, Carriers, ClientName, Moment, Network, Parent, ServerSpan};
 use http::HeaderMap;
 use http::header::ACCEPT;
@@ -28,10 +26,7 @@ use http::header::ACCEPT;
 use super::Answer;
 use super::body::read_json;
 use super::endpoints::endpoint_at;
-use crate::access::About;
-use crate::operator::Operator;
-use crate::reply::{Refusal, json, millis, to_json};
-use crate::{AdminState, Subject};
+use crate::{About, AdminState, Operator, Refusal, Subject, json, millis, to_json};
 pub(crate) use answers::{cancel, give};
 pub(crate) use running::RunningCalls;
 

@@ -27,11 +27,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::body::read_members;
 use super::stream::Watch;
 use super::{Answer, traces};
-use crate::access::About;
-use crate::operator::Operator;
-use crate::reply::{self, Refusal};
-use crate::settings::event_interval;
-use crate::{Admin, AdminState};
+use crate::{About, Admin, AdminState, Operator, Refusal, event_interval, reply};
 
 /// The size of a recording if the request names none, and the largest one, in bytes.
 const SIZES: (u64, u64) = (64 << 20, 1 << 30);

@@ -32,8 +32,7 @@ use fanlight_canonical::{
     BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Listen, Listening,
     Pending, SessionKey,
 };
-use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Method, Notification, Response, code};
+use fanlight_protocol::{Method, Notification, Response, ServerDescription, code};
 use smallvec::SmallVec;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};

@@ -5,8 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Response};
+use fanlight_protocol::{Json, LogLevel, Response};
 use fanlight_telemetry::Parent;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};

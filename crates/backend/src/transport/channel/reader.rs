@@ -4,9 +4,9 @@
 //! the channel.
 
 use bytes::Bytes;
-use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::{
-    Json, Message, MessageError, Method, Notification, Questions, Request, meta, partial,
+    Json, Message, MessageError, Method, MissingCapability, Notification, Questions, Request, meta,
+    partial,
 };
 use fanlight_telemetry::recording::Captured;
 

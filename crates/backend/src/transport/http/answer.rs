@@ -4,9 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use fanlight_http::client::BodyBuffer;
-use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::message::without_mark;
-use fanlight_protocol::{Json, Message, Response, sse};
+use fanlight_protocol::{DEFAULT_NESTING, Json, Message, Response, sse};
 use fanlight_telemetry::metrics::Direction;
 use http::header::{self, HeaderValue};
 use tokio::time::timeout;

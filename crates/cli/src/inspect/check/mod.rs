@@ -12,13 +12,10 @@ use fanlight_canonical::{
     BackendClient, CallContext, Caller, Endpoint, Outcome, Principal, SessionKey,
 };
 use fanlight_config::{Config, Loaded};
-use fanlight_gateway::catalogue::{ListKind, ListView};
-use fanlight_gateway::{BackendId, Gateway};
+use fanlight_gateway::{BackendId, Gateway, ListKind, ListView};
 use fanlight_grants::oauth::Challenge;
-use fanlight_protocol::json::estimated_tokens;
-use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::visible::plain;
-use fanlight_protocol::{Era, Json};
+use fanlight_protocol::{Era, Json, ResultView as _, ServerDescription, estimated_tokens};
 use http::HeaderValue;
 use itertools::Itertools as _;
 use serde_json::{Map, Value, json};
@@ -26,17 +23,14 @@ use serde_json::{Map, Value, json};
 use self::sign_in::SignIn;
 use super::failure_text;
 use super::list::incomplete;
-use crate::failure::{Failure, Result};
 use crate::flagged::{self, Flagged, find_flagged};
 use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
-use crate::listeners;
 use crate::observe::columns::{self, Column};
 use crate::observe::style::Style;
-use crate::out::{self, counted, say};
 use crate::shown_names::{ChangedNames, NameRules};
-use crate::unmatched;
 use crate::users::Users;
+use crate::{Failure, Result, counted, listeners, out, say, unmatched};
 
 /// The least width of the column of eras: one era with its revision.
 const ERA: usize = "modern 2026-07-28".len();

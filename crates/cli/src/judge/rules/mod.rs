@@ -1,9 +1,8 @@
 //! The rules for entries of lists.
 
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::param_header::{self, MAX_MIRRORED};
-use fanlight_protocol::{Json, Revision};
+use fanlight_protocol::{DEFAULT_NESTING, Json, Revision};
 use serde_json::Value;
 
 use crate::judge::observed::{Observed, shorten};

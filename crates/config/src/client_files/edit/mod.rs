@@ -12,9 +12,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value as Json, json};
 
-use crate::client_files::client::Client;
-use crate::client_files::entry::Entry;
-use crate::client_files::item::Language;
+use crate::client_files::{Client, Entry, Language};
 use crate::document::{Entry as Member, Node, Source, Syntax, Value};
 use crate::text_file::{line_end, line_start};
 

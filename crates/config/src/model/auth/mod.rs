@@ -10,11 +10,10 @@ use serde_json::{Value as Json, json};
 
 use super::tools::PatternMap;
 use crate::definition::Form;
-use crate::option::kind::{Each, Flag, Kind, Maybe, Nested};
-use crate::option::map::NameMap;
-use crate::option::reader::{Reader, suggest};
-use crate::option::several::{OneOrMany, Sections};
-use crate::option::{Options as _, options};
+use crate::option::{
+    Each, Flag, Kind, Maybe, NameMap, Nested, OneOrMany, Options as _, Reader, Sections, options,
+    suggest,
+};
 use crate::syntax::{Entry, Value};
 use oauth::Issuer;
 use values::{FILE, HEADER, NETWORK, SCOPE, TEXT};

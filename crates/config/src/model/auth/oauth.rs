@@ -5,11 +5,7 @@ use url::Url;
 
 use super::super::life::FOLDER;
 use super::values::{CLAIM, CLIENT_SECRET, ISSUER, TEXT, URI};
-use crate::option::kind::{Maybe, Nested};
-use crate::option::map::NameMap;
-use crate::option::options;
-use crate::option::reader::Reader;
-use crate::option::several::OneOrMany;
+use crate::option::{Maybe, NameMap, Nested, OneOrMany, Reader, options};
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};
 

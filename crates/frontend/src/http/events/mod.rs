@@ -4,8 +4,7 @@ pub(super) mod listeners;
 pub(super) mod stream;
 
 use bytes::{Bytes, BytesMut};
-use fanlight_protocol::json::Chunks;
-use fanlight_protocol::sse;
+use fanlight_protocol::{Chunks, sse};
 use smallvec::SmallVec;
 
 use crate::streams::EventId;

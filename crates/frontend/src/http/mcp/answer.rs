@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use fanlight_canonical::{Decidable, Keeper, ProcessRun, StreamSignal};
 use fanlight_protocol::accept::Accepts;
-use fanlight_protocol::json::{ArrayBuilder, Chunks, MAX_NESTING};
-use fanlight_protocol::{Json, Method, Request, Revision, RpcError, code};
+use fanlight_protocol::{
+    ArrayBuilder, Chunks, Json, MAX_NESTING, Method, Request, Revision, RpcError, code,
+};
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Response, StatusCode};
 use tokio::time::timeout;

@@ -13,13 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{Keeper, ProcessRun};
+use fanlight_canonical::{Identity, Keeper, ProcessRun};
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::accept::Accepts;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::message::notification_text;
-use fanlight_protocol::{Json, RpcError, code};
+use fanlight_protocol::{Json, ObjectBuilder, RpcError, code, notification_text};
 use fanlight_telemetry::{Moment, Propagation};
 use futures_util::future::OptionFuture;
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};

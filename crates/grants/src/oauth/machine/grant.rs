@@ -6,13 +6,8 @@ use serde::Deserialize;
 use super::settings::{IdentityProvider, MachineGrant, MachineSettings, Subject};
 use super::settings::{SubjectToken, SubjectTokens};
 use crate::fetch::Requests;
-use crate::oauth::authorization::TokenTarget;
-use crate::oauth::discovery::Discovered;
-use crate::oauth::error::OAuthError;
-use crate::oauth::proof::ProofKey;
-use crate::oauth::provider::Provider;
-use crate::oauth::registration::ClientRegistration;
 use crate::oauth::token::{Client, TokenExchange, TokenSet, TypedToken, unverified};
+use crate::oauth::{ClientRegistration, Discovered, OAuthError, ProofKey, Provider, TokenTarget};
 
 /// A request for a token at an authorization server.
 pub(super) struct Asking<'a> {

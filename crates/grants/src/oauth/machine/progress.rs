@@ -7,12 +7,8 @@ use futures_util::future::{BoxFuture, Shared};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use crate::oauth::challenge::Challenge;
-use crate::oauth::discovery::Discovered;
 use crate::oauth::error::{FAILURE, OAuthError};
-use crate::oauth::proof::{Message, ProofKey};
-use crate::oauth::scopes::Scopes;
-use crate::oauth::token::TokenSet;
+use crate::oauth::{Challenge, Discovered, Message, ProofKey, Scopes, TokenSet};
 
 /// How long a server without metadata about its protection is not asked for them again.
 const SILENCE: Duration = Duration::from_secs(60);

@@ -7,10 +7,7 @@ use futures_util::future::BoxFuture;
 use url::Url;
 
 use crate::fetch::{Trust, visible};
-use crate::oauth::error::OAuthError;
-use crate::oauth::provider::Provider;
-use crate::oauth::registration::{ClientRegistration, ConfiguredClient};
-use crate::oauth::scopes::Scopes;
+use crate::oauth::{ClientRegistration, ConfiguredClient, OAuthError, Provider, Scopes};
 
 /// The size limit of a file with a token, in bytes.
 const LONGEST_TOKEN: usize = 64 << 10;

@@ -12,8 +12,7 @@ use std::task::{Context, Poll};
 
 use fanlight_canonical::{HandleSeal, Holder, Keeper};
 use fanlight_gateway::Gateway;
-use fanlight_protocol::Era;
-use fanlight_protocol::json::Chunks;
+use fanlight_protocol::{Chunks, Era};
 use fanlight_telemetry::clients::SessionView;
 use futures_util::future::BoxFuture;
 use http::request::Parts;
@@ -26,12 +25,10 @@ use tokio_util::sync::CancellationToken;
 use super::arrived::{Arrived, stream_permit};
 use crate::call::{Answer, ResponseItem, ResponseStream};
 use crate::channel::{ChannelConnection, ChannelOptions, Outbound, QUEUE};
-use crate::http::cors;
 use crate::http::events::stream::EventStream;
-use crate::http::limits::LiveLimits;
 use crate::http::reply::{self, Refusal, Reply, ReplyBody};
-use crate::ingress;
-use crate::settings::FrontendSettings;
+use crate::http::{LiveLimits, cors};
+use crate::{FrontendSettings, ingress};
 use sessions::{SessionEntry, SseSessions};
 
 /// The HTTP methods at the stream's path. A client that tries Streamable HTTP there gets 405 for
