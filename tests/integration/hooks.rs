@@ -61,6 +61,10 @@ async fn hook_decides_about_a_call_before_it_runs() {
             denied.answer
         );
         assert_eq!(backend.received("tools/call").len(), 1);
+        // Its server may know a method that calls a tool.
+        let unknown = client.request("2", "tools/run", CALL, "").await;
+        assert_eq!(unknown.member("error.code"), "-32601");
+        assert!(backend.received("tools/run").is_empty());
         let asked = guardrail.requests();
         let (head, body) = (&asked[0].head, &asked[0].text());
         assert!(head.contains("fanlight-event: call"), "{head}");

@@ -36,9 +36,11 @@ impl HookedCall {
     ) -> Option<Box<Self>> {
         let method = operation.method().clone();
         let is_call = method == Method::CallTool;
-        let hook = (settings.hooks.load()).filter(|_| is_call || method.is_about_task())?;
+        // A method that Fanlight does not know may call any tool.
+        let may_call = is_call || matches!(method, Method::Other(_));
+        let hook = (settings.hooks.load()).filter(|_| may_call || method.is_about_task())?;
         let call = judged(operation);
-        let asks_before = is_call && hook.wants(HookTime::Call, Some(&call));
+        let asks_before = may_call && hook.wants(HookTime::Call, Some(&call));
         if !asks_before && !hook.wants(HookTime::Result, Some(&call)) {
             return None;
         }
@@ -62,6 +64,9 @@ impl HookedCall {
         messages: &ServerMessages,
     ) -> Result<(), RpcError> {
         let call = &self.call;
+        if let Method::Other(method) = &self.method {
+            return Err(fault::method_not_found(method));
+        }
         if self.method != Method::CallTool || !self.hook.wants(HookTime::Call, Some(call)) {
             return Ok(());
         }
