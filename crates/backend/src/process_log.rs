@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use fanlight_canonical::{
     FailureDetails, ProcessLine, ProcessOutput, ProcessStream, RunningProcess,
 };
+use fanlight_protocol::secret::redacted_text;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
@@ -159,7 +160,7 @@ impl ProcessLog {
                 .filter(|text| !text.trim().is_empty());
             let mut last: Vec<Arc<str>> = texts
                 .take(REPEATED.0)
-                .map(|text| quoted(text).into())
+                .map(|text| quoted(&redacted_text(text)).into())
                 .collect();
             last.reverse();
             last

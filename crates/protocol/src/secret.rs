@@ -21,6 +21,14 @@ const NAMES: &[&str] = &["name", "key", "header", "field", "param", "variable"];
 /// The members whose value another one names.
 const VALUES: &[&str] = &["value", "values", "val"];
 
+/// The replacement for a secret in a text that somebody reads.
+pub const BLANK: &str = "[redacted]";
+
+/// `text` without secrets.
+pub fn redacted_text(text: &str) -> String {
+    without_secrets(text, BLANK).unwrap_or_else(|| text.to_owned())
+}
+
 /// Implements `Debug` for types that contain secrets, or too much to print: it shows the type's name
 /// alone.
 #[macro_export]

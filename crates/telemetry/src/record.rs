@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
+use fanlight_protocol::secret::redacted_text;
 use fanlight_protocol::{Method, Revision};
 use opentelemetry::trace::{SpanId, TraceId};
 use parking_lot::Mutex;
@@ -20,6 +21,7 @@ use crate::inbound::HeaderContext;
 use crate::names::Kind;
 use crate::rounds::StateId;
 use crate::stored::{SessionId, StoredId};
+use crate::subject::LONGEST_LINE;
 use crate::text::truncated;
 use crate::{
     BackendTelemetry, ClientName, ErrorType, Event, Moment, Network, Outcome, Rewritten, Subject,
@@ -288,7 +290,8 @@ impl Record {
             ..
         } = outcome
         {
-            fields.optional().message = Some(truncated(message, LONGEST_MESSAGE).to_owned());
+            let message = redacted_text(truncated(message, LONGEST_LINE));
+            fields.optional().message = Some(truncated(&message, LONGEST_MESSAGE).to_owned());
         }
         let has_failed = fields.error.is_some();
         let content = self.own_content();

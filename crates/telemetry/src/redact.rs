@@ -10,7 +10,6 @@ use fanlight_protocol::{Json, secret};
 
 use crate::text::truncated;
 
-const BLANK: &str = "[redacted]";
 /// The nesting limit of kept content: the limit of an answer, which contains it.
 const NESTING: usize = 512;
 
@@ -46,11 +45,6 @@ pub(crate) fn members(object: &str) -> Vec<(String, String)> {
         Some((truncated(&name, MEMBERS.1).to_owned(), text))
     });
     members.collect()
-}
-
-/// `text` without secrets.
-pub(crate) fn redacted_text(text: &str) -> String {
-    secret::without_secrets(text, BLANK).unwrap_or_else(|| text.to_owned())
 }
 
 /// Writes a value. If it was cut, its last part is incomplete.
@@ -112,7 +106,7 @@ fn write_array(out: &mut Vec<u8>, value: &Json, is_cut: bool) {
 }
 
 fn write_blank(out: &mut Vec<u8>) {
-    out.extend_from_slice(&quote(BLANK));
+    out.extend_from_slice(&quote(secret::BLANK));
 }
 
 /// Writes a string. A text without secrets keeps its escapes.
@@ -120,7 +114,7 @@ fn write_string(out: &mut Vec<u8>, value: &Json) {
     let Some(text) = value.as_str() else {
         return write_blank(out);
     };
-    match secret::without_secrets(&text, BLANK) {
+    match secret::without_secrets(&text, secret::BLANK) {
         Some(clean) => out.extend_from_slice(&quote(&clean)),
         None => out.extend_from_slice(value.bytes()),
     }

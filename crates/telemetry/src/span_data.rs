@@ -320,6 +320,7 @@ fn message(fields: &SpanFields) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error_type::{ErrorType, Outcome};
     use crate::ring::tests::record_of;
     use crate::subject::Target;
 
@@ -327,6 +328,23 @@ mod tests {
         let record = record_of(method, target);
         let fields = record.fields.lock();
         record.name(&fields).into_owned()
+    }
+
+    #[test]
+    fn message_of_an_error_has_no_secrets() {
+        let record = record_of(Method::CallTool, Target::Tool("add"));
+        let long = format!("login failed: password=s3cret, {}", "x".repeat(300));
+        let outcome = Outcome::Failed {
+            error: ErrorType::JsonRpc(-32000),
+            message: Some(&long),
+        };
+        record.end(&outcome, Default::default());
+        let shown = message(&record.fields.lock()).unwrap();
+        assert!(
+            shown.starts_with("login failed: password=") && !shown.contains("s3cret"),
+            "{shown}"
+        );
+        assert_eq!(shown.chars().count(), 256);
     }
 
     #[test]

@@ -7,11 +7,11 @@ use fanlight_protocol::{Json, Method, Response};
 use smol_str::SmolStr;
 
 use crate::text::truncated;
-use crate::{ErrorType, Outcome, redact};
+use crate::{ErrorType, Outcome};
 
 /// The limit of the characters of a line that are examined. It is above the length that a span
 /// stores, so a secret is never cut in two before it is found.
-const LONGEST_LINE: usize = 2048;
+pub(crate) const LONGEST_LINE: usize = 2048;
 
 /// The tool, prompt or resource that a message names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Verdict {
     }
 }
 
-/// The first line of text in the result of a tool call, without secrets.
+/// The first line of text in the result of a tool call.
 fn first_line(answer: &Response) -> Option<String> {
     let content = answer.result()?.get("content")?;
     let is_text = |block: &Json| {
@@ -127,7 +127,7 @@ fn first_line(answer: &Response) -> Option<String> {
         .get("text")?;
     let text = text.as_str()?;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
-    Some(redact::redacted_text(truncated(line, LONGEST_LINE)))
+    Some(truncated(line, LONGEST_LINE).to_owned())
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tool_error_has_the_first_line_of_its_text_without_secrets() {
+    fn tool_error_has_the_first_line_of_its_text() {
         let of = |text: &str| {
             let result = Json::parse(text.to_owned().into(), 16).unwrap();
             let verdict = Verdict::judge(&Method::CallTool, &Response::from_result(&result));
@@ -151,14 +151,9 @@ mod tests {
             message.map(str::to_owned)
         };
         let image = r#"{"type":"image","data":"QQ==","mimeType":"image/png"}"#;
-        let text = r#"{"type":"text","text":"\n  no such file: token=s3cret\nat line 3"}"#;
+        let text = r#"{"type":"text","text":"\n  no such file\nat line 3"}"#;
         let shown = of(&format!(r#"{{"isError":true,"content":[{image},{text}]}}"#)).unwrap();
-        assert!(
-            shown.starts_with("no such file")
-                && !shown.contains("s3cret")
-                && !shown.contains("line 3"),
-            "{shown}"
-        );
+        assert_eq!(shown, "no such file");
         for without in [
             "[]",
             "7",

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fanlight_protocol::secret::redacted_text;
 use fanlight_protocol::{Json, Response, Revision, code};
 
 use crate::log::excerpt;
@@ -238,6 +239,7 @@ fn in_words(error: &Json) -> String {
     let code = error
         .get("code")
         .map_or_else(|| "no code".to_owned(), |code| excerpt(code.bytes(), 32));
+    let message = redacted_text(&message);
     format!("{} ({code})", excerpt(message.as_bytes(), SHOWN))
 }
 
@@ -447,12 +449,13 @@ mod tests {
                 offered: "2026-07-28".into()
             }))
         );
-        let refused =
-            judge_initialize(&response(r#""error":{"code":-1,"message":"go\u001baway"}"#))
-                .unwrap_err();
+        let refused = judge_initialize(&response(
+            r#""error":{"code":-1,"message":"go\u001baway, token=s3cret"}"#,
+        ))
+        .unwrap_err();
         assert_eq!(
             refused.into_error().to_string(),
-            "sent no valid answer: it refuses initialize: go\\u001baway (-1)"
+            "sent no valid answer: it refuses initialize: go\\u001baway, token=[redacted] (-1)"
         );
     }
 }

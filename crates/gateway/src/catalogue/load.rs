@@ -13,6 +13,7 @@ use fanlight_canonical::{BackendClient, BackendError, Call, CallContext, Outcome
 use fanlight_protocol::Response;
 use fanlight_protocol::json::{Json, Kind, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
+use fanlight_protocol::secret::redacted_text;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
@@ -241,7 +242,7 @@ pub(crate) fn answer_reason(error: &Json) -> String {
         .get("code")
         .map(|code| code.as_text().to_owned())
         .unwrap_or_default();
-    format!("answered with error {code}: {message}")
+    format!("answered with error {code}: {}", redacted_text(&message))
 }
 
 fn to_failure(error: BackendError) -> Failure {
