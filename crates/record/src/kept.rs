@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use fanlight_canonical::{CallContext, Identity, Item, PolicyOutcome, Principal, Verdict};
 use fanlight_fair::LogLimit;
-use fanlight_protocol::{Era, Json, Method, Response, Revision};
+use fanlight_protocol::{Era, Json, Method, Response, Revision, secret};
 
 use crate::event::{
     Acknowledged, Actor, AuditEvent, ConnectionChange, NotRecorded, PinnedDefinition,
     RecordedRequest, RequestEnd,
 };
 use crate::ledger::{Arguments, Entry, Ledger, LedgerFiles};
-use crate::masked::mask_secrets;
+use crate::masked::{MASKED, mask_secrets};
 
 /// The most bytes of arguments that are kept in full. Longer ones are kept as a digest.
 const ARGUMENTS: usize = 16 << 10;
@@ -342,7 +342,15 @@ impl KeptRecord {
 
 impl<'a> Entry<'a> {
     /// Adds the client's name for the subject of a request.
-    fn with_shown(mut self, method: &Method, shown: Option<Cow<'a, str>>) -> Self {
+    fn with_shown(mut self, method: &Method, mut shown: Option<Cow<'a, str>>) -> Self {
+        if method.as_str().starts_with("resources/") {
+            // URIs may contain credentials.
+            for uri in [&mut self.item, &mut shown].into_iter().flatten() {
+                if let Some(masked) = secret::without_secrets(uri, MASKED) {
+                    *uri = masked.into();
+                }
+            }
+        }
         // That is the task's id in requests about tasks.
         if method.as_str().starts_with("tasks/") {
             self.task.clone_from(&shown);
@@ -446,5 +454,22 @@ fn outcome(response: &Response) -> &'static str {
         "tool_error"
     } else {
         "ok"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_in_a_uri_are_masked() {
+        let entry = Entry {
+            item: Some("db://u:s3cret@h/x".into()),
+            ..Entry::default()
+        };
+        let shown = Some("s__db://u:s3cret@h/x?token=s3cret".into());
+        let entry = entry.with_shown(&Method::ReadResource, shown);
+        assert_eq!(entry.item.as_deref(), Some("db://***@h/x"));
+        assert_eq!(entry.shown.as_deref(), Some("s__db://***@h/x?token=***"));
     }
 }

@@ -5,7 +5,7 @@ use fanlight_protocol::json::{ArrayBuilder, Kind, ObjectBuilder};
 use fanlight_protocol::secret;
 
 /// The replacement for a secret.
-const MASKED: &str = "***";
+pub(crate) const MASKED: &str = "***";
 /// How many levels of nesting are searched. Deeper values are masked.
 const NESTING: usize = 32;
 /// The most schemas that are considered for one value. With more, the value is treated as secret.
