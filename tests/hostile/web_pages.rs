@@ -1,12 +1,14 @@
 //! Web pages that reach a local gateway, and duplicate headers.
 
+use std::sync::Arc;
+
 use fanlight_testkit::slicer::member;
 
 use crate::harness::Gateway;
 use crate::raw_client::{
     Connection, JSON_HEADERS, LegacySession, NEWEST_LEGACY, legacy_request, modern_request, post,
 };
-use crate::scripted::{Backend, Era, Reply, Transport, config};
+use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 use crate::target::{Bounds, Target};
 
 type Headers<'a> = &'a [(&'a str, &'a str)];
@@ -241,6 +243,48 @@ async fn trace_context_of_untrusted_clients_reaches_no_server() {
                 received.text
             );
             assert_eq!(received.member_at(&["params", "_meta", "k"]), Some("1"));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trace_context_in_notifications_and_answers_of_untrusted_clients_reaches_no_server() {
+    const META: &str = r#""_meta":{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","baggage":"user=root","k":1}"#;
+    for (trust, passes) in [("\"ignore\"", false), ("true", true)] {
+        let backend = Backend::start(Era::Legacy, Transport::Http).await;
+        backend.offers_tools(&["t"]);
+        let question = r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#;
+        let conclude = |_: &Received, answers: &[Arc<Received>]| {
+            format!(r#"{{"content":[],"answer":{}}}"#, answers[0].text)
+        };
+        backend.on("tools/call", Reply::conclude(conclude).asking(&[question]));
+        let entry = backend.entry("a");
+        let gateway = Gateway::start(&format!(
+            r#"{{"mcpServers":{{{entry}}},"telemetry":{{"trustInbound":{trust}}}}}"#
+        ))
+        .await;
+        let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, r#"{"roots":{}}"#).await;
+        let mut call = session
+            .post(&legacy_request("1", "tools/call", r#""name":"t""#))
+            .await;
+        let asked = call.event().await.unwrap().expect("a question");
+        let id = member(&asked, "id").unwrap();
+        session
+            .post(&format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"roots":[],{META}}}}}"#
+            ))
+            .await;
+        let answer = call.text().await;
+        session
+            .post(&format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/acme","params":{{{META}}}}}"#
+            ))
+            .await;
+        let noted = backend.wait_for("notifications/acme", 1).await;
+        for text in [&answer, &noted[0].text] {
+            assert_eq!(text.contains("user=root"), passes, "{text}");
+            assert_eq!(text.contains("4bf92f3577b34da6"), passes, "{text}");
+            assert!(text.contains(r#""k":1"#), "{text}");
         }
     }
 }

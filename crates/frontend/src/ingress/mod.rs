@@ -506,6 +506,15 @@ impl<T: Transport> Receiving<'_, T> {
         Ok(Received::Batch(session, requests))
     }
 
+    /// Params or a result without the client's trace context; `None` if servers may get them as they
+    /// are.
+    fn untraced(&self, object: Option<&Json>) -> Option<Json> {
+        let is_trusted = self.settings.trust_inbound == TrustInbound::Trust;
+        object
+            .filter(|_| !is_trusted)
+            .and_then(without_trace_context)
+    }
+
     /// Handles a client's answer to a request of a server in the client's own session. Modern
     /// clients "MUST NOT send JSON-RPC responses".
     async fn response(&self, response: Response) -> Result<(), Box<Refusal>> {
@@ -517,7 +526,12 @@ impl<T: Transport> Receiving<'_, T> {
             )));
         }
         match self.transport.session(self.origin).await? {
-            Some(session) => session.session.server_requests.answer(response),
+            Some(session) => {
+                let untraced = self.untraced(Some(&response.body()));
+                let untraced = untraced.map(|body| response.with_body(&body));
+                let response = untraced.unwrap_or(response);
+                session.session.server_requests.answer(response);
+            }
             None => tracing::debug!("response of a client ignored: it has no session"),
         }
         Ok(())
@@ -547,9 +561,7 @@ impl<T: Transport> Receiving<'_, T> {
             self.origin.holder.endpoint(),
             &self.origin.facts,
         );
-        if self.settings.trust_inbound != TrustInbound::Trust
-            && let Some(stripped) = request.params.as_ref().and_then(without_trace_context)
-        {
+        if let Some(stripped) = self.untraced(request.params.as_ref()) {
             // The same params were read before without an error.
             params = Params::read(Some(&stripped)).unwrap_or_default();
             request.params = Some(stripped);

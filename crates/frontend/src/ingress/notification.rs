@@ -15,7 +15,13 @@ impl<T: Transport> Receiving<'_, T> {
         &self,
         notification: &Notification,
     ) -> Result<(), Box<Refusal>> {
-        let params = Params::read(notification.params().as_ref())?;
+        let given = notification.params();
+        let params = Params::read(given.as_ref())?;
+        let untraced = self.untraced(given.as_ref());
+        let notification = &untraced.map_or_else(
+            || notification.clone(),
+            |params| notification.with_params(&params),
+        );
         let version = self.transport.version_header();
         if let Some(unknown) = version.filter(|version| eras::revision(version).is_none()) {
             return Err(Refusal::malformed(modern::unsupported_revision(unknown)));
