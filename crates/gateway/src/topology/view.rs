@@ -417,7 +417,7 @@ impl View {
 
     /// Whether the client may learn that the resource with the server's URI `uri` has changed.
     pub(crate) fn permits_update(&self, backend: BackendId, uri: &str) -> bool {
-        self.permits_uri(backend, uri) && self.permits_subscription(backend, uri)
+        self.permits_unlisted_uri(backend, uri) && self.permits_subscription(backend, uri)
     }
 
     fn may_use(&self, item: &PolicyItem<'_>) -> bool {
