@@ -19,9 +19,9 @@ const VERSION: u32 = 1;
 const ABOVE: usize = 6;
 /// A member of definitions that servers may write differently each time.
 const META: &str = "_meta";
-/// The members of `_meta` that clients act on: a tool's page (MCP Apps, also in the older form
-/// `ui/resourceUri`).
-const UI: &str = "ui";
+/// The members of `_meta` that clients act on, or what stands before their slash: a tool's page
+/// (MCP Apps, also in the older forms `ui/resourceUri` and `openai/outputTemplate`).
+const UI: [&str; 2] = ["ui", "openai"];
 
 /// The approved definitions, by server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,12 +78,7 @@ impl Definition {
         let Some(meta) = whole.get(META) else {
             return Ok(Self(whole));
         };
-        let is_ui = |name: &str| {
-            name == UI
-                || name
-                    .strip_prefix(UI)
-                    .is_some_and(|rest| rest.starts_with('/'))
-        };
+        let is_ui = |name: &str| UI.contains(&name.split('/').next().unwrap_or_default());
         let ui = rewrite_object(
             &meta,
             |member| member.name(&meta).is_some_and(|name| is_ui(&name)),
