@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The longest delay while a server refuses the credentials. New ones and clients end it.
+/// The longest delay while a server refuses the credentials. New ones end it; clients shorten it.
 const AFTER_REFUSALS: Duration = Duration::from_secs(15 * 60);
 
 /// Pauses between attempts, which double from the shortest to the longest.

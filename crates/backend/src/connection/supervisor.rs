@@ -37,10 +37,18 @@ use fanlight_canonical::{BackendError, Backoff, FailureDetails, Plain};
 
 /// A server's answer to a ping, which is sent after calls have timed out; without one, its process is ended.
 const PING: Duration = Duration::from_secs(5);
+/// The longest pause that a server may ask for before the next attempt to connect. A constant: it
+/// only limits the harm of a wrong `Retry-After`.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// The pause after a failed start of a process that failed many times in a row, before a call starts it again.
 fn failed_retry() -> Duration {
     limit("failedRetry", Duration::from_secs(60))
+}
+
+/// The pause that a server asks for.
+fn pause_of(error: &BackendError) -> Duration {
+    error.retry_after().unwrap_or_default().min(LONGEST_PAUSE)
 }
 
 /// How to open transports to the server.
@@ -250,7 +258,7 @@ impl Supervisor {
             let delay = if is_refused {
                 backoff.delay_after_refusal()
             } else {
-                backoff.next_delay()
+                backoff.next_delay().max(pause_of(&error))
             };
             let backend = &*self.context.name;
             match self.for_client {
@@ -289,11 +297,17 @@ impl Supervisor {
     ) -> bool {
         let (now, timeouts) = (Instant::now(), &self.settings.timeouts);
         let until = (!is_failed).then(|| now + delay);
+        // Listening clients ask again and again.
+        let least = if is_refused {
+            delay / 4
+        } else {
+            pause_of(&error)
+        };
         let on_demand = now
             + if is_failed {
                 failed_retry()
             } else {
-                timeouts.reconnect_on_demand.min(delay)
+                timeouts.reconnect_on_demand.max(least).min(delay)
             };
         self.enter(Phase::Down {
             error,
