@@ -589,6 +589,27 @@ async fn redirect_within_the_origin_is_followed() {
         ];
         assert_eq!(calls.map(|call| call.target), ["/mcp/?k=1", "/mcp/b"]);
     }
+    // Where the server redirects to may change.
+    let moved = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&moved);
+    let server = Server::start(move |seen| {
+        let is_moved = now.load(Ordering::SeqCst);
+        match seen.target.as_str() {
+            "/mcp" => {
+                let to = format!("Location: /{}\r\n", if is_moved { "new" } else { "old" });
+                Reply::Whole(307, to, "text/plain", String::new())
+            }
+            "/old" if is_moved => status(502),
+            _ if seen.method() == "tools/call" => seen.result("{}"),
+            _ => modern(seen).unwrap(),
+        }
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    assert_eq!(ask(&backend, "tools/call", "").await.as_deref(), Ok("{}"));
+    moved.store(true, Ordering::SeqCst);
+    assert!(ask(&backend, "tools/call", "").await.is_err());
+    assert_eq!(ask(&backend, "tools/call", "").await.as_deref(), Ok("{}"));
     let server = Server::start(|_| {
         let to = "Location: /mcp\r\n".to_owned();
         Reply::Whole(307, to, "text/plain", String::new())

@@ -184,8 +184,15 @@ impl HttpTransport {
     /// and 15.4.9); returns whether to repeat this one. The target must have the same origin, since
     /// it gets the configured headers, credentials included.
     fn follow(&self, response: &HttpResponse) -> bool {
-        if !matches!(response.status.as_u16(), 307 | 308) {
-            return false;
+        match response.status.as_u16() {
+            307 | 308 => {}
+            status => {
+                // Where the server redirects to may change.
+                if matches!(status, 404 | 410 | 500..) {
+                    self.redirected.store(None);
+                }
+                return false;
+            }
         }
         let location = response.headers.get(http::header::LOCATION);
         let url =
