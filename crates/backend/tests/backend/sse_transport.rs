@@ -64,7 +64,7 @@ async fn old(
     let server = Server::start(move |seen| {
         if seen.verb == "GET" {
             let (number, feed) = opened.open();
-            opened.raw(number, format!(": hello\n\nevent: endpoint\ndata: {endpoint}?s=a%20b&n={number}\n\n"));
+            opened.raw(number, format!(": hello\n\nretry: 5\n\nevent: ping\ndata: 1\n\nevent: endpoint\ndata: {endpoint}?s=a%20b&n={number}\n\n"));
             return Reply::Feed(feed);
         }
         if seen.target == "/mcp" {

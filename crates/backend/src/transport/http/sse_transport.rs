@@ -33,8 +33,8 @@ const MAX_URI: usize = 8 << 10;
 
 impl HttpTransport {
     /// Opens a channel if the server has this transport. The server shows it by naming an endpoint
-    /// in the first event of the stream at its URL, within `limit` (2025-11-25 basic/transports,
-    /// Backwards Compatibility). The endpoint must have the same origin, since it gets the
+    /// in an event of the stream at its URL, within `limit` (2025-11-25 basic/transports, Backwards
+    /// Compatibility). The endpoint must have the same origin, since it gets the
     /// configured headers, credentials included.
     pub(crate) async fn open_sse_transport(
         &self,
@@ -46,12 +46,11 @@ impl HttpTransport {
             Ok(Err(error)) => return Err(error),
             Ok(Ok(Opened::Refused { .. })) | Err(_) => return Ok(None),
         };
-        let first = match timeout_at(deadline, first_event(&mut stream)).await {
-            Ok(Some(event)) if event.name == "endpoint" => event,
-            _ => return Ok(None),
+        let Ok(Some(named)) = timeout_at(deadline, endpoint_event(&mut stream)).await else {
+            return Ok(None);
         };
         let url =
-            joined_url(&self.target().url, &first.data).map_err(|why| BackendError::Malformed {
+            joined_url(&self.target().url, &named.data).map_err(|why| BackendError::Malformed {
                 reason: format!("its \"endpoint\" event {why}"),
             })?;
         let unnamed = || BackendError::Malformed {
@@ -74,13 +73,14 @@ impl HttpTransport {
     }
 }
 
-async fn first_event(stream: &mut EventStream) -> Option<Event> {
+/// The event that names the endpoint. Others may precede it.
+async fn endpoint_event(stream: &mut EventStream) -> Option<Event> {
     loop {
-        if let Some(event) = stream.next_event().await.ok()? {
-            return Some(event);
-        }
-        if !stream.read_more().await.ok()? {
-            return None;
+        match stream.next_event().await.ok()? {
+            Some(event) if event.name == "endpoint" => return Some(event),
+            Some(_) => {}
+            None if stream.read_more().await.ok()? => {}
+            None => return None,
         }
     }
 }
