@@ -251,7 +251,7 @@ impl Gateway {
         self.lists.catalogue(list, view).newest_in(view)
     }
 
-    /// Finds the tool in the lists, and then the target of the call.
+    /// Finds the target of the call, and the tool in the lists.
     async fn find_tool(&self, operation: &mut Operation) {
         let Operation {
             view,
@@ -267,24 +267,24 @@ impl Gateway {
             .as_ref()
             .zip(name.as_ref())
             .and_then(|(tools, name)| tools.find(name));
+        if view.transparent_server().is_none() {
+            let lookup = self.directory.lookup(view, context);
+            let found = match known {
+                Some(tool) => Some(lookup.target_of_tool(params, tool)),
+                None => lookup.known_target(&request.method, params),
+            };
+            let found = match found {
+                Some(found) => Some(found),
+                None => Box::pin(lookup.target(&request.method, params)).await,
+            };
+            *target = found.map(Box::new);
+        }
+        // The target may have been found by reading the list.
         *listed = match (known, name) {
             (Some(tool), _) => to_listed_tool(tool),
             (None, Some(name)) => self.listed_tool(view, &name, &context.trace).await,
             (None, None) => None,
         };
-        if view.transparent_server().is_some() {
-            return;
-        }
-        let lookup = self.directory.lookup(view, context);
-        let found = match known {
-            Some(tool) => Some(lookup.target_of_tool(params, tool)),
-            None => lookup.known_target(&request.method, params),
-        };
-        let found = match found {
-            Some(found) => Some(found),
-            None => Box::pin(lookup.target(&request.method, params)).await,
-        };
-        *target = found.map(Box::new);
     }
 }
 
