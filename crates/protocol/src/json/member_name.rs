@@ -8,6 +8,7 @@
 //!   for `i`.
 //! - pydantic accepts `task_id` for `taskId`.
 //! - A parser written in C ends a name at NUL.
+//! - JavaScript's `Object.assign` makes the members of `__proto__` those of the object.
 //!
 //! The server might then run something else than Fanlight has checked. So two names are confusable
 //! here if any such parser could take one for the other. The comparison is coarser than each of
@@ -18,7 +19,7 @@ use std::ops::ControlFlow;
 use icu_normalizer::DecomposingNormalizer;
 use smallvec::SmallVec;
 
-use super::string::decoded_characters;
+use super::string::{decoded_characters, stands_for};
 use crate::method::Method;
 
 /// The most characters of a folded name that are compared. Each known name is shorter.
@@ -85,6 +86,9 @@ impl FoldedNames {
     /// The position of the name that a key equals or could be taken for. `raw` is the text between
     /// the key's quotes.
     pub fn find(&self, raw: &[u8]) -> Option<usize> {
+        if !self.is_empty() && stands_for(raw, "__proto__") {
+            return Some(0);
+        }
         if raw.len() > MOST_READ && !self.is_empty() {
             let mut read = 0;
             let characters = decoded_characters(raw)
@@ -351,6 +355,8 @@ mod tests {
             "ｏｗｎｅｒ",
             "ow-ner",
             "o\u{200b}wner",
+            "__proto__",
+            r"__proto\u005f_",
         ] {
             assert_eq!(find(raw), Some(0), "{raw:?}");
         }
