@@ -108,11 +108,7 @@ impl TokenHash {
     }
 }
 
-impl fmt::Debug for TokenHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
+fanlight_protocol::opaque!(TokenHash);
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use itertools::Itertools as _;
+
 use crate::source::PolicyText;
 
 /// The clients in an `allow` entry.
@@ -73,7 +75,7 @@ impl Allowance {
         };
         let who = match self.who.as_slice() {
             [] => "false".to_owned(),
-            all => all.iter().map(one).collect::<Vec<_>>().join(" || "),
+            all => all.iter().map(one).join(" || "),
         };
         let place = &self.place;
         let others = literal(&format!("{place} (others)"));

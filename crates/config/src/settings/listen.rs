@@ -18,7 +18,11 @@ pub enum ListenAddress {
 }
 
 /// The error of a text that is no [`ListenAddress`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "an IP address with a port, such as 127.0.0.1:8080 or 0.0.0.0:8080, a port of 127.0.0.1, such as 8080, or a Unix \
+     socket, such as unix:/run/fanlight.sock"
+)]
 pub struct NotAnAddress;
 
 impl ListenAddress {
@@ -85,17 +89,6 @@ impl fmt::Display for ListenAddress {
         }
     }
 }
-
-impl fmt::Display for NotAnAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "an IP address with a port, such as 127.0.0.1:8080 or 0.0.0.0:8080, a port of 127.0.0.1, such as 8080, or a Unix \
-             socket, such as unix:/run/fanlight.sock",
-        )
-    }
-}
-
-impl std::error::Error for NotAnAddress {}
 
 #[cfg(test)]
 mod tests {

@@ -40,7 +40,8 @@ pub enum ValkeyKind {
 }
 
 /// The error of a text that is no [`ValkeyUrl`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this is not the URL of a Valkey")]
 pub struct NotAValkeyUrl;
 
 impl ValkeyUrl {
@@ -180,14 +181,6 @@ impl fmt::Debug for ValkeyUrl {
         fmt::Display::fmt(self, f)
     }
 }
-
-impl fmt::Display for NotAValkeyUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this is not the URL of a Valkey")
-    }
-}
-
-impl std::error::Error for NotAValkeyUrl {}
 
 #[cfg(test)]
 mod tests {

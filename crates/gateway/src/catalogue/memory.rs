@@ -1,6 +1,5 @@
 //! Limits on the bytes of lists in memory.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -43,19 +42,12 @@ enum Memory {
 fanlight_protocol::opaque!(Memory);
 
 /// The limit that a list exceeded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooManyBytes {
+    #[error("it has more than {0} bytes")]
     One(usize),
+    #[error("all lists together have more than {0} bytes")]
     All(usize),
-}
-
-impl fmt::Display for TooManyBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::One(limit) => write!(f, "it has more than {limit} bytes"),
-            Self::All(limit) => write!(f, "all lists together have more than {limit} bytes"),
-        }
-    }
 }
 
 impl ListMemory {

@@ -2,6 +2,7 @@
 
 use fanlight_credentials::escaped_html;
 use fanlight_protocol::visible::escaped_lines;
+use itertools::Itertools as _;
 
 use super::report::{EraReport, Finding, ListReport, Report, Severity};
 use crate::out::counted;
@@ -108,12 +109,7 @@ fn findings(html: &mut Markup, findings: &[Finding]) {
             Severity::Warning => "<li><span class=\"severity warning\">Warning</span>",
             Severity::Note => "<li><span class=\"severity note\">Note</span>",
         });
-        let eras = finding
-            .eras
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(", ");
+        let eras = finding.eras.iter().join(", ");
         html.text(&finding.what)
             .element(" <span class=\"dim\">(", &finding.rule, "; ")
             .text(&eras)
