@@ -18,8 +18,8 @@ mod unknown_keys;
 #[cfg(any(test, feature = "test-support"))]
 pub mod untrusted;
 
-pub use crate::token::possession::{NotKnown, UsedOnce};
 pub use authenticator::Authenticator;
 pub use keys::{NewKey, digest as key_digest};
 pub use settings::{IssuerSettings, OAuthLimits, OAuthSettings, ProxySettings, Settings};
+pub use token::possession::{NotKnown, UsedOnce};
 pub use unknown_keys::{Shown, UnknownKeys};
