@@ -341,6 +341,25 @@ async fn garbage_on_stdout_is_skipped() {
     assert_eq!(client.call("bad__t").await.member("result.content"), "[]");
 }
 
+#[tokio::test]
+async fn banner_without_a_line_break_hides_no_message() {
+    let server = backend(Era::Modern, Transport::Stdio).await;
+    let description = Era::Modern.cacheable(
+        r#""supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}}"#,
+    );
+    server.once(
+        "server/discover",
+        Reply::fault(Fault::Garbage(b"Server ready> ".to_vec(), description)),
+    );
+    let good = backend(Era::Modern, Transport::Http).await;
+    let mut client = client_of(&server.entry("greeting"), &good).await;
+    assert_eq!(
+        client.call("greeting__t").await.member("result.content"),
+        "[]"
+    );
+    assert!(server.received("initialize").is_empty());
+}
+
 /// A line of 50 MiB is forwarded whole below the default limit; above a lower limit only its call
 /// fails.
 #[tokio::test]

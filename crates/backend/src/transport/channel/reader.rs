@@ -59,7 +59,16 @@ impl<'a> Reader<'a> {
                 self.shared.liveness.message();
                 messages.for_each(|message| self.take_message(message));
             }
-            Err(error) => self.take_garbage(&text, &error),
+            Err(error) => {
+                // A prompt or banner without a line break may stand before the first message.
+                let is_first = self.valid + self.garbage == 0;
+                let begin = text.iter().position(|byte| *byte == b'{');
+                let begin = begin.filter(|begin| is_first && *begin > 0);
+                self.take_garbage(&text.slice(..begin.unwrap_or(text.len())), &error);
+                if let Some(begin) = begin {
+                    self.take_text(text.slice(begin..));
+                }
+            }
         }
     }
 
