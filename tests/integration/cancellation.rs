@@ -44,7 +44,7 @@ async fn assert_cancelled(backend: &Backend, transport: Transport) {
 
 #[tokio::test]
 async fn legacy_client_cancels_by_notification_and_not_by_closing() {
-    let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c\u0041ll","reason":"w\u0068y"}}"#;
+    let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c\u0041ll","reason":"w\u0068y","_meta":{"k":1.0},"x":[1E400]}}"#;
     for (era, transport) in [
         (Era::Modern, Transport::Http),
         (Era::Modern, Transport::Stdio),
@@ -76,6 +76,8 @@ async fn legacy_client_cancels_by_notification_and_not_by_closing() {
         assert_eq!(told.len(), usize::from(transport == Transport::Stdio));
         for told in told {
             assert_eq!(told.member("params.reason"), Some(r#""w\u0068y""#));
+            assert_eq!(told.member("params._meta"), Some(r#"{"k":1.0}"#));
+            assert_eq!(told.member("params.x"), Some("[1E400]"));
         }
     }
 }

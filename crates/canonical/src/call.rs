@@ -233,8 +233,8 @@ impl CallContext {
 pub struct SessionRequest {
     progress_token: Option<Json>,
     sent: Mutex<Sent>,
-    /// The client's reason for cancelling it, a string.
-    pub cancel_reason: OnceLock<Json>,
+    /// The params of the client's notification that has cancelled it.
+    pub cancellation: OnceLock<Json>,
 }
 
 #[derive(Debug, Default)]

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::{BackendError, CallContext, RequestIds, ServerMessages, SessionAt};
-use fanlight_protocol::json::{DEFAULT_NESTING, SyntaxErrorKind};
-use fanlight_protocol::message::{Sender, without_mark};
+use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder, SyntaxErrorKind};
+use fanlight_protocol::message::{Sender, notification_text, without_mark};
 use fanlight_protocol::{
     Json, Message, MessageError, Method, Request, Response, RpcError, code, partial,
 };
@@ -350,15 +350,19 @@ fn has_claim(part: &[u8]) -> bool {
     part.windows(9).any(|window| window == b"\"jsonrpc\"")
 }
 
-/// The message that cancels a request at a server, with the client's reason.
+/// The message that cancels a request at a server, with the params of the client.
 pub(crate) fn cancelled_text(id: i64, context: &CallContext) -> Bytes {
     let request = context.request.as_ref();
-    let reason = request.and_then(|request| request.cancel_reason.get());
-    let reason = reason.map_or(r#""the client waits no longer""#, Json::as_text);
-    let text = format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":{reason}}}}}"#
-    );
-    Bytes::from(text)
+    let given = request.and_then(|request| request.cancellation.get());
+    let given =
+        given.and_then(|params| Some(params.with(params.place("requestId")?, &Json::integer(id))));
+    let params = given.unwrap_or_else(|| {
+        ObjectBuilder::new()
+            .integer("requestId", id)
+            .string("reason", "the client waits no longer")
+            .finish()
+    });
+    notification_text(Method::Cancelled.as_str(), Some(&params)).into_bytes()
 }
 
 /// The reply that refuses a server's request.

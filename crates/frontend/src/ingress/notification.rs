@@ -39,7 +39,7 @@ impl<T: Transport> Receiving<'_, T> {
         };
         match (&notification.method, running, params.request_id()) {
             (Method::Cancelled, Some(running), Some(id)) => {
-                running.cancel(&id, notification.param("reason"));
+                running.cancel(&id, notification.params());
             }
             (Method::Initialized, ..) => self.transport.initialized(),
             (Method::Other(_) | Method::Progress, Some(running), _) => {

@@ -82,15 +82,14 @@ impl RunningRequests {
 
     /// Cancels the request with this id. An unknown id is no error, since the request may just have
     /// finished (2025-11-25 and 2026-07-28 cancellation, Behavior Requirements).
-    /// The server gets the client's `reason`, if that is a string.
-    pub(crate) fn cancel(&self, id: &Json, reason: Option<Json>) {
+    /// The server gets the client's `params`.
+    pub(crate) fn cancel(&self, id: &Json, params: Option<Json>) {
         let id = RequestId::new(id);
-        let reason = reason.filter(|reason| reason.kind() == Kind::String);
         self.cancel_where(|entry| {
             let is_meant = RequestId::new(&entry.id) == id;
-            if let (true, Some(request), Some(reason)) = (is_meant, &entry.request, &reason) {
+            if let (true, Some(request), Some(params)) = (is_meant, &entry.request, &params) {
                 // An error means that the client has cancelled it before.
-                let _ = request.cancel_reason.set(reason.detached());
+                let _ = request.cancellation.set(params.detached());
             }
             is_meant
         });
