@@ -65,7 +65,12 @@ async fn caller_is_asked_by_their_own_client_in_both_eras() {
         let backend = backend().await;
         let mut client =
             Client::start_with(CAN_ASK, &asking(&backend, "caller", "50s"), era, transport).await;
-        for (action, is_run) in [("decline", false), ("cancel", false), ("accept", true)] {
+        for (action, is_run) in [
+            ("decline", false),
+            ("cancel", false),
+            (r#"accept","action":"decline"#, false),
+            ("accept", true),
+        ] {
             let mut questions = Vec::new();
             let answer = client
                 .converse("1", "tools/call", CALL, |method, params| {

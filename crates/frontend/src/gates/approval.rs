@@ -236,7 +236,12 @@ impl ApprovalGate {
         let answer = timeout(limit, answered).await.ok().and_then(Result::ok);
         let action = answer
             .filter(|answer| !answer.is_error())
-            .and_then(|answer| answer.body().get("action"));
+            .and_then(|answer| {
+                let body = answer.body();
+                // Two answers are none.
+                let [action] = body.find_distinct(&["action"]).ok()?;
+                Some(body.slice(action?))
+            });
         if action
             .as_ref()
             .is_some_and(|action| action.is_str("accept"))
