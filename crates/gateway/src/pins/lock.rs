@@ -19,8 +19,8 @@ const VERSION: u32 = 1;
 const ABOVE: usize = 6;
 /// A member of definitions that servers may write differently each time.
 const META: &str = "_meta";
-/// The members of `_meta` that clients act on, or what stands before their slash: a tool's page
-/// (MCP Apps, also in the older forms `ui/resourceUri` and `openai/outputTemplate`).
+/// The names, up to a slash, of the members of `_meta` that clients act on: a tool's page (MCP Apps,
+/// also in the older forms `ui/resourceUri` and `openai/outputTemplate`).
 const UI: [&str; 2] = ["ui", "openai"];
 
 /// The approved definitions, by server.
