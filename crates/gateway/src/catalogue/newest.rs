@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::Endpoint;
+use fanlight_canonical::{Endpoint, Listen};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::merging::ReadPart;
@@ -225,9 +225,16 @@ impl Catalogue {
         }
         if !changed.is_empty() {
             let change = self.kind.change();
+            let differing = (previous.as_ref().filter(|_| topology.policy.is_some()))
+                .map(|previous| previous.differing_servers(&snapshot));
+            let is_visible = |servers: &Vec<BackendId>, listen: &Listen| {
+                let view = View::for_client(Arc::clone(topology), &listen.context);
+                servers.iter().any(|server| view.shows(*server))
+            };
             self.announcer.announce(change, pause, |listen, hearing| {
                 changed.contains(listen.context.caller.endpoint())
                     && (reader.is_none() || hearing.reader.as_ref() == reader)
+                    && (differing.as_ref()).is_none_or(|servers| is_visible(servers, listen))
             });
         }
         newest.unwrap_or(snapshot)

@@ -296,6 +296,22 @@ impl Snapshot {
             && are_same(&self.entries, &other.entries)
     }
 
+    /// The servers whose entries differ in `other`.
+    pub(super) fn differing_servers(&self, other: &Self) -> Vec<BackendId> {
+        fn entries(snapshot: &Snapshot, backend: BackendId) -> Option<&[Entry]> {
+            let mut parts = snapshot.parts.iter();
+            let part = parts.find(|part| part.backend == backend)?;
+            snapshot.entries.get(part.entries.clone())
+        }
+        let differs =
+            |backend: &BackendId| match (entries(self, *backend), entries(other, *backend)) {
+                (Some(some), Some(others)) => !are_same(some, others),
+                _ => true,
+            };
+        let all = self.parts.iter().chain(&other.parts);
+        all.map(|part| part.backend).filter(differs).collect()
+    }
+
     /// Logs the snapshot's faults that `previous` did not have.
     pub(super) fn log_findings(&self, previous: Option<&Self>) {
         for unknown in &self.unknown {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    AuditFacts, Call, CallContext, Caller, Identity, Policy as _, PolicyItem, PolicyKind,
+    AuditFacts, Call, CallContext, Caller, Identity, Interest, Policy as _, PolicyItem, PolicyKind,
     Principal, Source,
 };
 use fanlight_policy::{Policies, PolicySettings, PolicyText};
-use fanlight_protocol::Json;
+use fanlight_protocol::subscription::Lists;
+use fanlight_protocol::{Json, Method};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
@@ -347,7 +348,13 @@ async fn unlisted_under(policy: Option<&str>, servers: &[&'static str]) -> Scene
         fake
     });
     let scene = scene(all.collect());
-    let Some(text) = policy else { return scene };
+    if let Some(text) = policy {
+        set_policy(&scene, text).await;
+    }
+    scene
+}
+
+async fn set_policy(scene: &Scene, text: &str) {
     let texts = vec![PolicyText {
         name: "p".into(),
         text: text.to_owned(),
@@ -372,7 +379,42 @@ async fn unlisted_under(policy: Option<&str>, servers: &[&'static str]) -> Scene
             Some(Arc::new(policies.unwrap())),
         )
         .await;
-    scene
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_a_server_that_a_client_may_not_use_are_not_told() {
+    let scene = scene(vec![
+        announcing(
+            "a",
+            &[("tools/list", r#""result":{"tools":[{"name":"1"}]}"#)],
+        ),
+        announcing(
+            "b",
+            &[("tools/list", r#""result":{"tools":[{"name":"1"}]}"#)],
+        ),
+    ]);
+    set_policy(
+        &scene,
+        r#"permit(principal, action, resource in Server::"b");"#,
+    )
+    .await;
+    let interest = Interest {
+        lists: Lists::ALL,
+        ..Interest::default()
+    };
+    let caller =
+        Caller::request_of(Principal::anonymous()).with_identity(Arc::new(Identity::anonymous()));
+    let mut client = scene.listen_as(caller, interest).await;
+    scene.ask("tools/list", None).await;
+    rest().await;
+    client.received();
+    for (server, told) in [(0, 0), (1, 1)] {
+        let backend = &scene.backends[server];
+        backend.answer("tools/list", r#""result":{"tools":[{"name":"2"}]}"#);
+        backend.announce(Method::ToolsChanged, None);
+        rest().await;
+        assert_eq!(client.received().len(), told, "server {server}");
+    }
 }
 
 const REQUESTS: [(&str, Option<&str>); 9] = [
