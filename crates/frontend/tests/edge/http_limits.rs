@@ -115,7 +115,7 @@ async fn paths_and_methods_are_served_as_documented() {
     let response = client.post(&headers, &modern_call("1", "echo", "")).await;
     assert_eq!(
         response.header("access-control-expose-headers"),
-        Some("Mcp-Session-Id, WWW-Authenticate")
+        Some("Mcp-Session-Id, Retry-After, WWW-Authenticate")
     );
 }
 
