@@ -220,6 +220,9 @@ async def run_step(client: Client, step: dict[str, Any]) -> dict[str, Any]:
 
 async def send(client: Client, step: dict[str, Any], progress: list[dict[str, Any]]) -> Any:
     async def on_progress(done: float, total: float | None, message: str | None) -> None:
+        # Fanlight's own, on a machine so busy that a process takes seconds to start.
+        if message == "waiting for the server to start":
+            return
         update = {"progress": done, "total": total, "message": message}
         progress.append({key: value for key, value in update.items() if value is not None})
 
