@@ -16,6 +16,12 @@ async fn revision_of(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) ->
     revision(&start(settings(server.transport()))).await
 }
 
+/// The answer to `initialize` with the next session: `s1`, `s2` and so on.
+fn next_session(seen: &Seen, begun: &AtomicUsize) -> Reply {
+    let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
+    legacy(seen, &format!("s{number}")).unwrap()
+}
+
 #[tokio::test]
 async fn server_with_a_discovery_is_modern() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| seen.result("{}"))).await;
@@ -257,10 +263,7 @@ async fn lost_session_is_replaced_and_the_request_repeated() {
     let sessions = Arc::new(AtomicUsize::new(0));
     let begun = Arc::clone(&sessions);
     let mut server = Server::start(move |seen| match seen.method().as_str() {
-        "initialize" => {
-            let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
-            legacy(seen, &format!("s{number}")).unwrap()
-        }
+        "initialize" => next_session(seen, &begun),
         method
             if !method.starts_with("notifications/")
                 && seen.header("mcp-session-id") == Some("s1") =>
@@ -355,11 +358,7 @@ async fn call_rejected_with_404_ends_its_session_even_if_it_is_not_repeated() {
     let sessions = Arc::new(AtomicUsize::new(0));
     let begun = Arc::clone(&sessions);
     let server = Server::start(move |seen| match seen.method().as_str() {
-        "initialize" => legacy(
-            seen,
-            &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1),
-        )
-        .unwrap(),
+        "initialize" => next_session(seen, &begun),
         "tools/call" if seen.header("mcp-session-id") == Some("s1") => status(404),
         "tools/call" | "ping" => seen.result("{}"),
         _ => legacy(seen, "").unwrap(),
@@ -398,11 +397,7 @@ async fn call_that_ran_is_not_repeated_whatever_its_answer_says_of_a_session() {
         let (sessions, ledger) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (begun, ran) = (Arc::clone(&sessions), Arc::clone(&ledger));
         let server = Server::start(move |seen| match seen.method().as_str() {
-            "initialize" => legacy(
-                seen,
-                &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1),
-            )
-            .unwrap(),
+            "initialize" => next_session(seen, &begun),
             "tools/call" => {
                 ran.fetch_add(1, Ordering::SeqCst);
                 Reply::Whole(code, String::new(), kind, body.to_owned())
@@ -466,11 +461,7 @@ async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_statu
         let (sessions, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (begun, runs) = (Arc::clone(&sessions), Arc::clone(&ran));
         let mut server = Server::start(move |seen| match seen.method().as_str() {
-            "initialize" => legacy(
-                seen,
-                &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1),
-            )
-            .unwrap(),
+            "initialize" => next_session(seen, &begun),
             method
                 if !method.starts_with("notifications/")
                     && seen.header("mcp-session-id") == Some("s1") =>
@@ -502,11 +493,7 @@ async fn call_that_ended_with_its_session_is_not_repeated() {
         let (sessions, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (begun, runs) = (Arc::clone(&sessions), Arc::clone(&ran));
         let server = Server::start(move |seen| match seen.method().as_str() {
-            "initialize" => legacy(
-                seen,
-                &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1),
-            )
-            .unwrap(),
+            "initialize" => next_session(seen, &begun),
             "tools/call" => {
                 runs.fetch_add(1, Ordering::SeqCst);
                 let id = if is_stream {

@@ -18,10 +18,8 @@ impl<T: Transport> Receiving<'_, T> {
         let given = notification.params();
         let params = Params::read(given.as_ref())?;
         let untraced = self.untraced(given.as_ref());
-        let notification = &untraced.map_or_else(
-            || notification.clone(),
-            |params| notification.with_params(&params),
-        );
+        let untraced = untraced.map(|params| notification.with_params(&params));
+        let notification = untraced.as_ref().unwrap_or(notification);
         let version = self.transport.version_header();
         if let Some(unknown) = version.filter(|version| eras::revision(version).is_none()) {
             return Err(Refusal::malformed(modern::unsupported_revision(unknown)));

@@ -1,7 +1,7 @@
 //! One snapshot of a merged list: the entries as clients see them, and the server of each.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -308,8 +308,9 @@ impl Snapshot {
                 (Some(some), Some(others)) => !are_same(some, others),
                 _ => true,
             };
-        let all = self.parts.iter().chain(&other.parts);
-        all.map(|part| part.backend).filter(differs).collect()
+        let parts = self.parts.iter().chain(&other.parts);
+        let servers: BTreeSet<_> = parts.map(|part| part.backend).collect();
+        servers.into_iter().filter(differs).collect()
     }
 
     /// Logs the snapshot's faults that `previous` did not have.

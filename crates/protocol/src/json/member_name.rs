@@ -8,7 +8,8 @@
 //!   for `i`.
 //! - pydantic accepts `task_id` for `taskId`.
 //! - A parser written in C ends a name at NUL.
-//! - JavaScript's `Object.assign` gives the object the members of its `__proto__`.
+//!
+//! In JavaScript, `Object.assign` gives the object the members of its `__proto__`.
 //!
 //! The server might then run something else than Fanlight has checked. So two names are confusable
 //! here if any such parser could take one for the other. The comparison is coarser than each of
