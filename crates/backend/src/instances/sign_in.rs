@@ -106,19 +106,15 @@ impl PerPrincipal {
         }
     }
 
-    /// The group of a caller. If the user is signing in right now, or has accepted the link to do
-    /// so, waits for that: a user who follows a link need not be asked again.
-    async fn once_signed_in(&self, client: &CallContext) -> Result<Lease, BackendError> {
+    /// Waits for the user, if they are signing in right now or have accepted the link to do so: a
+    /// user who follows a link need not be asked again. Returns whether there was a reason to wait.
+    async fn await_sign_in(&self, client: &CallContext) -> bool {
         let caller = &client.caller;
-        let found = self.lease(caller).await;
-        if !found.as_ref().is_err_and(|error| error.sign_in().is_some()) {
-            return found;
-        }
         let signing_in = || self.credentials.source(&owner(caller)).signing_in();
         let mut begun = signing_in();
         if begun.is_none() {
             if client.has_accepted_link.get().is_none() {
-                return found;
+                return false;
             }
             // The link may be one of an earlier sign-in, which the server does not accept any more.
             let there = timeout(UNUSED_LINK, self.has_credentials(caller));
@@ -129,7 +125,7 @@ impl PerPrincipal {
             let signed_in = timeout(LONGEST_SIGN_IN, begun);
             let _ = self.server.shutdown.run_until_cancelled(signed_in).await;
         }
-        self.lease(caller).await
+        true
     }
 
     /// Waits until there are credentials for a caller.
@@ -146,10 +142,7 @@ impl PerPrincipal {
     /// Sends a request to its caller's server.
     async fn ask(&self, call: Call) -> Result<Response, BackendError> {
         let caller = call.context.caller.clone();
-        let lease = match call.method {
-            Method::CallTool => self.once_signed_in(&call.context).await?,
-            _ => self.lease(&caller).await?,
-        };
+        let lease = self.lease(&caller).await?;
         let answer = lease.group.request(call).await;
         // A server that could not connect for lack of credentials is replaced when there are some.
         let is_ready = || matches!(lease.group.status().state, BackendState::Ready);
@@ -165,7 +158,7 @@ impl PerPrincipal {
 
     /// Answers a call of the tool `connect`, or passes it on if the server itself lists that tool.
     async fn connect(&self, call: Call) -> Result<Response, BackendError> {
-        self.once_signed_in(&call.context).await?;
+        self.lease(&call.context.caller).await?;
         if self.is_listed(&call.context).await? {
             self.ask(call).await
         } else {
@@ -220,17 +213,29 @@ impl PerPrincipal {
         Ok(description.into())
     }
 
-    /// Sends a request with its caller's credentials. Without them, the tool list
+    /// Sends a request with its caller's credentials. A call without them waits for its user's
+    /// sign-in and is sent again, since the server has not run it. The tool list without them
     /// consists of the tool `connect`.
     pub(super) async fn request(&self, call: Call) -> Result<Response, BackendError> {
         let has_connect_tool = self.credentials.has_connect_tool();
         let is_listed = has_connect_tool && call.method == Method::ListTools;
         let context = Arc::clone(&call.context);
-        let answer = if has_connect_tool && is_called(&call) {
-            self.connect(call).await
-        } else {
-            self.ask(call).await
+        let send = async |call: Call| {
+            if has_connect_tool && is_called(&call) {
+                self.connect(call).await
+            } else {
+                self.ask(call).await
+            }
         };
+        let again = (call.method == Method::CallTool).then(|| call.clone());
+        let mut answer = send(call).await;
+        let is_refused = |error: &BackendError| error.sign_in().is_some() && !error.may_have_run();
+        if let Some(again) = again
+            && answer.as_ref().is_err_and(is_refused)
+            && self.await_sign_in(&context).await
+        {
+            answer = send(again).await;
+        }
         let wish = answer.as_ref().err().and_then(BackendError::sign_in);
         if is_listed && wish.is_some() {
             return Ok(list(&self.server.name));

@@ -2,8 +2,8 @@
 //! principal.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials,
@@ -347,6 +347,41 @@ async fn each_principal_calls_with_its_own_credentials_or_is_told_to_sign_in() {
     assert!(wished(&call_as(&backend, "ann").await.unwrap_err()).ends_with("/ann"));
     assert!(call_as(&backend, "bob").await.is_ok());
     assert_eq!(server.count("tools/call"), 3);
+}
+
+#[tokio::test]
+async fn call_with_an_accepted_link_waits_for_its_user_if_only_the_server_knows_that_it_must() {
+    let is_valid = Arc::new(AtomicBool::new(false));
+    let (accept, accepts) = (accepting(&["ann-1"]), Arc::clone(&is_valid));
+    let server = Server::start(move |seen| {
+        if accepts.load(Ordering::SeqCst) {
+            accept(seen)
+        } else {
+            challenge(401)
+        }
+    })
+    .await;
+    let users = Users::new();
+    let backend = Backend::start_per_principal(
+        settings(server.transport()),
+        Arc::clone(&users) as _,
+        &CancellationToken::new(),
+    );
+    users.set("ann", true);
+    let (call, _inbox) = listening(call("tools/call", r#"{"name":"t"}"#), |context| {
+        set_principal("ann")(context);
+        context.has_accepted_link = OnceLock::from(());
+    });
+    let signing_in = async {
+        let ann = users.user(&Principal::new("", "ann"));
+        while *ann.is_signed_in.lock().unwrap() {
+            tokio::task::yield_now().await;
+        }
+        is_valid.store(true, Ordering::SeqCst);
+        users.set("ann", true);
+    };
+    let (answer, ()) = tokio::join!(send_to(&*backend, call), signing_in);
+    assert!(answer.unwrap().contains("ann-1"));
 }
 
 /// A user's session continues with the user's current credentials, and not without.
