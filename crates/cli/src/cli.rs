@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fanlight_canonical::comparison::Severity;
 use fanlight_config::ListenAddress;
+use fanlight_protocol::Era;
 
 use crate::failure;
 pub use groups::{GROUPS, command};
@@ -171,11 +172,11 @@ pub enum Command {
     },
     /// Run one of the two servers of the demo
     #[command(hide = true)]
-    DemoServer { era: DemoEra },
+    DemoServer { era: Era },
     /// Run a server behind a gateway that `witness` judges
     #[command(hide = true)]
     WitnessServer {
-        era: DemoEra,
+        era: Era,
         #[arg(long)]
         second: bool,
     },
@@ -901,12 +902,6 @@ pub enum Listed {
     Tools,
     Resources,
     Prompts,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DemoEra {
-    Legacy,
-    Modern,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -5,8 +5,8 @@ use std::io::{BufReader, stdin, stdout};
 use std::path::PathBuf;
 
 use fanlight_config::{Config, Loaded, Server, Transport};
+use fanlight_protocol::Era;
 
-use crate::cli::DemoEra;
 use crate::failure::Result;
 
 /// The demo's stand-in for the path of a configuration file.
@@ -58,11 +58,11 @@ pub fn config() -> Result<Loaded> {
 }
 
 /// Runs one of the two demo servers until standard input ends.
-pub fn serve(era: DemoEra) -> Result {
+pub fn serve(era: Era) -> Result {
     let (input, output) = (BufReader::new(stdin()), stdout());
     let served = match era {
-        DemoEra::Legacy => fanlight_demo::serve_legacy(input, output),
-        DemoEra::Modern => fanlight_demo::serve_modern(input, output),
+        Era::Legacy => fanlight_demo::serve_legacy(input, output),
+        Era::Modern => fanlight_demo::serve_modern(input, output),
     };
     served.map_err(|error| failure!("the demo server's standard input or output failed: {error}"))
 }

@@ -234,10 +234,8 @@ impl Env<'_> {
         let Some((variable, value)) = self.signal(signal, "PROTOCOL") else {
             return Ok(OtlpProtocol::default());
         };
-        let named = OtlpProtocol::ALL
-            .into_iter()
-            .find(|protocol| protocol.as_str() == value.trim());
-        named.ok_or(SettingsError::Protocol { variable, value })
+        let named = value.trim().parse();
+        named.map_err(|_| SettingsError::Protocol { variable, value })
     }
 
     fn sampling(&self) -> Result<Sampling, SettingsError> {

@@ -46,8 +46,8 @@ macro_rules! word {
     }};
 }
 
-/// Defines an enum whose variants have names: `ALL` has the variants in order, and `as_str` returns
-/// the name of one.
+/// Defines an enum whose variants have names: `ALL` has the variants in order, `as_str` returns the
+/// name of one, and `parse` of a name finds its variant.
 #[macro_export]
 macro_rules! named {
     ($(#[$of:meta])* pub enum $name:ident {
@@ -63,6 +63,15 @@ macro_rules! named {
             /// The name of the variant.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = &'static str;
+
+            fn from_str(name: &str) -> Result<Self, Self::Err> {
+                let mut all = Self::ALL.into_iter();
+                all.find(|one| one.as_str() == name).ok_or("this name is unknown")
             }
         }
 

@@ -33,52 +33,32 @@ pub const PER_HOP: [&str; 5] = [
     PROGRESS_TOKEN,
 ];
 
-/// Severity of log messages, least severe first (RFC 5424 as cited by server/utilities/logging).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// `debug`
-    Debug,
-    /// `info`
-    Info,
-    /// `notice`
-    Notice,
-    /// `warning`
-    Warning,
-    /// `error`
-    Error,
-    /// `critical`
-    Critical,
-    /// `alert`
-    Alert,
-    /// `emergency`
-    Emergency,
+crate::named! {
+    /// Severity of log messages, least severe first (RFC 5424 as cited by server/utilities/logging).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum LogLevel {
+        /// `debug`
+        Debug = "debug",
+        /// `info`
+        Info = "info",
+        /// `notice`
+        Notice = "notice",
+        /// `warning`
+        Warning = "warning",
+        /// `error`
+        Error = "error",
+        /// `critical`
+        Critical = "critical",
+        /// `alert`
+        Alert = "alert",
+        /// `emergency`
+        Emergency = "emergency",
+    }
 }
 
 impl LogLevel {
-    const NAMES: [(&'static str, Self); 8] = [
-        ("debug", Self::Debug),
-        ("info", Self::Info),
-        ("notice", Self::Notice),
-        ("warning", Self::Warning),
-        ("error", Self::Error),
-        ("critical", Self::Critical),
-        ("alert", Self::Alert),
-        ("emergency", Self::Emergency),
-    ];
-
     /// The level called `name`.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::NAMES
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, level)| *level)
-    }
-
-    /// The level's name on the wire.
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES
-            .iter()
-            .find(|(_, level)| *level == self)
-            .map_or("debug", |(name, _)| name)
+        name.parse().ok()
     }
 }

@@ -151,8 +151,8 @@ pub(super) fn filter(query: &Query) -> Result<ring::Query, Refusal> {
     };
     let outcome = query.get("outcome").map(|name| {
         let names = TraceOutcome::ALL.map(TraceOutcome::as_str).join(", ");
-        TraceOutcome::from_name(&name)
-            .ok_or_else(|| bad(format!("`outcome` must be one of {names}")))
+        name.parse()
+            .map_err(|_| bad(format!("`outcome` must be one of {names}")))
     });
     let order = match query.get("sort").as_deref() {
         None | Some("newest") => Order::Newest,

@@ -23,7 +23,7 @@ use self::examination::examine;
 use self::gateway::{Run, Stage};
 use self::report::Report;
 use self::server::PerfectServer;
-use crate::cli::{DemoEra, WitnessArgs};
+use crate::cli::WitnessArgs;
 use crate::{Failure, Result, interruptible, mock};
 
 /// Judges the gateway of the command line.
@@ -70,15 +70,11 @@ async fn conduct(run: Run, args: &WitnessArgs, report: &mut Report) -> Result {
 ///
 /// If a stream fails.
 pub async fn serve(
-    era: DemoEra,
+    era: Era,
     is_second: bool,
     input: impl AsyncRead + Send + Unpin,
     output: impl AsyncWrite + Send + Unpin,
 ) -> Result {
-    let era = match era {
-        DemoEra::Legacy => Era::Legacy,
-        DemoEra::Modern => Era::Modern,
-    };
     let server = Arc::new(PerfectServer::new(is_second));
     mock::serve_author_on_pipe(server, era, input, output)
         .await

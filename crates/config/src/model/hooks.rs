@@ -73,10 +73,10 @@ choice! {
 
 const HOOK_TIME: Parsed<HookTime> = checked!(
     Visible::All,
-    |text| HookTime::ALL.into_iter().find(|time| time.as_str() == text),
+    |text| text.parse().ok(),
     "is no moment",
     "write `call`, `result`, or both",
-    |time| time.as_str().into()
+    |time: &HookTime| json!(time.as_str())
 );
 
 options! {

@@ -87,12 +87,10 @@ pub struct Frequency {
 
 const DIMENSION: Parsed<RateDimension> = checked!(
     Visible::All,
-    |text| RateDimension::ALL
-        .into_iter()
-        .find(|dimension| dimension.as_str() == text),
+    |text| text.parse().ok(),
     "is nothing for which a rate is counted",
     "write some of `principal`, `endpoint`, `server` and `tool`",
-    |dimension| json!(dimension.as_str())
+    |dimension: &RateDimension| json!(dimension.as_str())
 );
 
 /// The frequency in the configuration's notation.

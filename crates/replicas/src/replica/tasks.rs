@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fanlight_canonical::{PolicyAction, PolicyKind, PolicySubject};
+use fanlight_canonical::{PolicyKind, PolicySubject};
 use fanlight_gateway::{CommonTask, CommonTaskOwners};
 use fanlight_protocol::Json;
 use fanlight_protocol::seal::{Keys, Seal};
@@ -137,9 +137,7 @@ impl WrittenCall {
             .transpose()
             .ok()?;
         Some(PolicySubject {
-            action: PolicyAction::ALL
-                .into_iter()
-                .find(|action| action.as_str() == self.action)?,
+            action: self.action.parse().ok()?,
             kind: kinds.find(|kind| kind.as_str() == self.kind)?,
             server: server.into(),
             name: self.name,

@@ -323,13 +323,6 @@ fanlight_protocol::named! {
 }
 
 impl TraceOutcome {
-    /// The outcome with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|outcome| outcome.as_str() == name)
-    }
-
     pub(super) fn from_error(error: Option<ErrorType>) -> Self {
         match error {
             None => Self::Ok,

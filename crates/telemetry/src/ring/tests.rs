@@ -656,7 +656,7 @@ fn traces_are_found_by_their_outcome() {
             found.len() == expected && found.iter().all(|trace| trace.outcome == outcome),
             "{outcome:?}"
         );
-        assert_eq!(TraceOutcome::from_name(outcome.as_str()), Some(outcome));
+        assert_eq!(outcome.as_str().parse(), Ok(outcome));
     }
     // The answer to the client decides the outcome.
     push(
