@@ -93,3 +93,12 @@ pub(crate) fn line_end(text: &str, at: usize) -> usize {
         .and_then(|after| after.find('\n'))
         .map_or(text.len(), |found| at + found + 1)
 }
+
+/// The text with other content between two places.
+pub(crate) fn spliced(text: &str, start: usize, end: usize, new: &str) -> String {
+    format!(
+        "{}{new}{}",
+        text.get(..start).unwrap_or_default(),
+        text.get(end..).unwrap_or_default()
+    )
+}

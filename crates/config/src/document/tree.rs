@@ -65,6 +65,11 @@ impl Node {
             .map(|entry| &entry.value)
     }
 
+    /// The value of a field, unless it is null.
+    pub(crate) fn given_field(&self, key: &str) -> Option<&Node> {
+        self.field(key).filter(|node| !node.is_null())
+    }
+
     /// The entries of a mapping; none of anything else.
     pub fn entries(&self) -> &[Entry] {
         match &self.value {

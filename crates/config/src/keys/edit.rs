@@ -14,7 +14,7 @@ use super::{Key, KeyList, parse_keys};
 use crate::option::Options as _;
 use crate::report::problem::Findings;
 use crate::syntax::{Entry, Node, Source, Syntax, Value};
-use crate::text_file::{line_end, line_start};
+use crate::text_file::{line_end, line_start, spliced};
 use crate::{ConfigErrors, syntax};
 
 /// The text of a file with an additional key; `None` if somebody has to add it by hand.
@@ -36,7 +36,7 @@ pub fn with_key(text: &str, key: &Key) -> Result<Option<String>, ConfigErrors> {
             Value::List(items) if items.is_empty() => {
                 let (start, end) = (entry.key_span.start, line_end(text, entry.value.span.end));
                 insert(
-                    &splice(text, start, end, "keys:\n"),
+                    &spliced(text, start, end, "keys:\n"),
                     start + "keys:\n".len(),
                     &key.entry("  "),
                 )
@@ -100,7 +100,7 @@ pub fn without_keys(
     }
     if expected.is_empty() && gone > 0 {
         let (start, end) = (entry.key_span.start, entry.key_span.end);
-        changed = splice(&changed, start, end + 1, "keys: []");
+        changed = spliced(&changed, start, end + 1, "keys: []");
     }
     let is_right = keys(&changed).is_ok_and(|keys| keys.iter().eq(expected.iter().copied()));
     Ok((Some(changed).filter(|_| is_right), gone))
@@ -244,12 +244,4 @@ fn complete_lines(text: &str) -> String {
 fn insert(text: &str, at: usize, lines: &str) -> String {
     let before = complete_lines(text.get(..at).unwrap_or_default());
     format!("{before}{lines}{}", text.get(at..).unwrap_or_default())
-}
-
-fn splice(text: &str, start: usize, end: usize, new: &str) -> String {
-    let (before, after) = (
-        text.get(..start).unwrap_or_default(),
-        text.get(end..).unwrap_or_default(),
-    );
-    format!("{before}{new}{after}")
 }

@@ -66,13 +66,12 @@ options! {
 impl SandboxOptions {
     /// Makes paths relative to `folder`.
     pub(crate) fn resolve_paths(&mut self, folder: &Path) {
-        let resolve = |path: &mut String| *path = folder.join(&path).display().to_string();
         if let Some(landlock) = &mut self.landlock {
             landlock
                 .read
                 .iter_mut()
                 .chain(&mut landlock.write)
-                .for_each(resolve);
+                .for_each(|path| resolve(path, folder));
         }
     }
 

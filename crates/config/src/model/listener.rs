@@ -81,7 +81,7 @@ impl Tls {
 
 /// Reports missing and contradictory parts.
 pub(crate) fn check_tls(reader: &mut Reader<'_>, node: &Node, tls: &Tls) {
-    let has = |key| node.field(key).is_some_and(|node| !node.is_null());
+    let has = |key| node.given_field(key).is_some();
     for key in ["cert", "key"] {
         if !has(key) {
             let help = "name the files, such as `tls: {cert: server.pem, key: server.key}`";

@@ -52,17 +52,14 @@ pub(crate) fn check_replicas(
     options: &ReplicaOptions,
     has_keys: bool,
 ) {
-    if node.field("valkey").is_none_or(Node::is_null) {
+    if node.given_field("valkey").is_none() {
         let help = "write the URL of Valkey, such as `replicas: {valkey: \"valkeys://valkey.example.com\"}`, or remove `replicas`";
         reader.error(node.span, "`valkey` is missing in `replicas`", help);
     }
     let has_authority = node
         .field("tls")
-        .is_some_and(|tls| tls.field("clientCa").is_some_and(|ca| !ca.is_null()));
-    if let Some(listen) = node
-        .field("listen")
-        .filter(|listen| !listen.is_null() && !has_authority)
-    {
+        .is_some_and(|tls| tls.given_field("clientCa").is_some());
+    if let Some(listen) = node.given_field("listen").filter(|_| !has_authority) {
         let help = "write `tls: {cert: replica.pem, key: replica.key, clientCa: replicas-ca.pem}`, or remove `listen`: requests are \
                     passed on between replicas alone, which show each other certificates of one authority";
         reader.error(listen.span, "`listen` needs `tls` with `clientCa`", help);

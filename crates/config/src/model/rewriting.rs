@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::definition::{Form, Visible};
 use crate::document::Node;
 use crate::option::{
-    Choice, Fields, Flag, JsonText, Kind, Maybe, Options as _, Parsed, Range, Reader, checked,
+    Fields, Flag, JsonText, Kind, Maybe, Options as _, Parsed, Range, Reader, checked, choice,
     count, options,
 };
 use crate::report::problem::quoted;
@@ -71,13 +71,14 @@ options! {
     }
 }
 
-/// Whether names have prefixes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NamingStyle {
-    /// Names have prefixes if there are several servers.
-    Auto,
-    /// Always.
-    Always,
+choice! {
+    /// Whether names have prefixes.
+    NamingStyle, STYLE {
+        /// Names have prefixes if there are several servers.
+        Auto = "auto",
+        /// Always.
+        Always = "always",
+    }
 }
 
 /// The treatment of one argument of a tool. Values are JSON text.
@@ -90,9 +91,6 @@ pub enum Argument {
     /// No client may send it.
     Hidden,
 }
-
-const STYLE: Choice<NamingStyle> =
-    Choice(&[("auto", NamingStyle::Auto), ("always", NamingStyle::Always)]);
 
 /// The longest name that all known clients accept, with the text that they add.
 const LONGEST: usize = 64;

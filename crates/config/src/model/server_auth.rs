@@ -318,8 +318,8 @@ fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
     let help = "remove it: each user signs in at the issuer of `auth.oauth` with `signIn`; or add `tokenFile`";
     conflict(is_users, "`idp` has no effect without `tokenFile`", help);
     let has_issuer = node
-        .field("idp")
-        .is_none_or(|idp| idp.is_null() || idp.field("issuer").is_some());
+        .given_field("idp")
+        .is_none_or(|idp| idp.field("issuer").is_some());
     conflict(
         !has_issuer,
         "`issuer` is missing in `idp`",

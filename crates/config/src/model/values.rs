@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine as _, alphabet};
+use data_encoding::HEXLOWER_PERMISSIVE;
 use serde_json::json;
 use url::Url;
 
@@ -157,15 +158,8 @@ fn origin(text: &str) -> Option<String> {
 
 fn decode_key(text: &str) -> Option<[u8; 32]> {
     if text.len() == 64 {
-        let digit = |c: char| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        let digits: Vec<u8> = text.chars().map(digit).collect::<Option<_>>()?;
-        let bytes: Vec<u8> = digits
-            .as_chunks::<2>()
-            .0
-            .iter()
-            .map(|[high, low]| high << 4 | low)
-            .collect();
-        return bytes.try_into().ok();
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes());
+        return bytes.ok()?.try_into().ok();
     }
     let config =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);

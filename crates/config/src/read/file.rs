@@ -65,10 +65,7 @@ fn check_given(reader: &mut Reader<'_>, fields: &Fields<'_>, option: &'static st
         return;
     };
     for item in items {
-        for key in keys
-            .iter()
-            .filter(|key| item.field(key).is_none_or(Node::is_null))
-        {
+        for key in keys.iter().filter(|key| item.given_field(key).is_none()) {
             let message = format!("`{key}` is missing in an entry of `{option}`");
             reader.error(item.span, message, "add it");
         }
@@ -180,10 +177,7 @@ fn check_versions(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>)
     }) {
         let what = format!("{} is the `{option}` of {}", quoted(name), quoted(of));
         for key in OF_CLIENTS {
-            if let Some(node) = entry(name)
-                .and_then(|entry| entry.field(key))
-                .filter(|node| !node.is_null())
-            {
+            if let Some(node) = entry(name).and_then(|entry| entry.given_field(key)) {
                 let help = format!("set it for {}, and remove it here", quoted(of));
                 reader.warn(
                     node.span,
@@ -269,9 +263,8 @@ fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>
 
 /// Reports members of roles whom no method of `auth` can identify.
 pub(crate) fn check_roles(reader: &mut Reader<'_>, config: &Config, root: &Node) {
-    let given = |node: &Node, key| node.field(key).filter(|node| !node.is_null()).cloned();
     // An `auth` with an error of its own is not missing.
-    if config.auth == AuthChoice::Unset && given(root, "auth").is_some() {
+    if config.auth == AuthChoice::Unset && root.given_field("auth").is_some() {
         return;
     }
     // In such a header a proxy names its users, as credentials do.
@@ -280,16 +273,21 @@ pub(crate) fn check_roles(reader: &mut Reader<'_>, config: &Config, root: &Node)
         proxy.is_some_and(|it| *theirs == it.header || it.groups.as_ref() == Some(theirs))
     };
     let mut forwarded = config.servers.iter().flat_map(|it| &it.forward_headers);
-    if let (true, Some(auth)) = (forwarded.any(|(it, _)| of_proxy(it)), given(root, "auth")) {
+    if let (true, Some(auth)) = (
+        forwarded.any(|(it, _)| of_proxy(it)),
+        root.given_field("auth"),
+    ) {
         let message = "a header of `proxy` is also in `forwardHeaders` of a server";
         reader.error(auth.span, message, "give the server another header");
     }
-    let roles = given(root, "admin").and_then(|admin| given(&admin, "roles"));
+    let roles = root
+        .given_field("admin")
+        .and_then(|admin| admin.given_field("roles"));
     for (role, member) in config.admin.roles.members() {
         let Some(problem) = unmatched(member, config.auth.methods()) else {
             continue;
         };
-        let span = roles.as_ref().and_then(|roles| roles.field(role));
+        let span = roles.and_then(|roles| roles.field(role));
         let help = "add the method to `auth`, or remove the member";
         reader.error(
             span.map_or(root.span, |node| node.span),
@@ -354,8 +352,7 @@ fn check_addresses(
     }
     // An option with its own error is not missing.
     let has_access = || {
-        let is_given =
-            |key| admin.is_some_and(|admin| admin.field(key).is_some_and(|value| !value.is_null()));
+        let is_given = |key| admin.is_some_and(|admin| admin.given_field(key).is_some());
         ["token", "roles"].into_iter().any(is_given)
     };
     if let (Some(address), Some(span)) = (&config.admin.listen, span("admin"))

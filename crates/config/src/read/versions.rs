@@ -33,15 +33,10 @@ fn unknown_server(name: &str, known: &[&str]) -> (String, String) {
 impl Server {
     /// The server's other versions, each with the option that names it.
     pub(crate) fn versions(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let canary = self
-            .canary
-            .as_ref()
-            .map(|canary| ("canary", canary.server.as_str()));
-        let mirror = self
-            .mirror
-            .as_ref()
-            .map(|mirror| ("mirror", mirror.server.as_str()));
-        canary.into_iter().chain(mirror)
+        let versions = [("canary", &self.canary), ("mirror", &self.mirror)];
+        versions
+            .into_iter()
+            .filter_map(|(option, version)| Some((option, version.as_ref()?.server.as_str())))
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 
 use crate::client_files::{Client, Entry, Language};
 use crate::document::{Entry as Member, Node, Source, Syntax, Value};
-use crate::text_file::{line_end, line_start};
+use crate::text_file::{line_end, line_start, spliced};
 
 /// The reason why a text was not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -255,13 +255,5 @@ fn inserted(text: &str, at: usize, new: &str) -> String {
 }
 
 /// The text with `new` instead of the part between two positions.
-fn spliced(text: &str, start: usize, end: usize, new: &str) -> String {
-    format!(
-        "{}{new}{}",
-        text.get(..start).unwrap_or_default(),
-        text.get(end..).unwrap_or_default()
-    )
-}
-
 #[cfg(test)]
 mod tests;

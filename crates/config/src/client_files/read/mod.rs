@@ -14,6 +14,7 @@ mod servers;
 use std::path::{Path, PathBuf};
 
 use super::client::Client;
+use super::package::variable_name;
 use crate::document::{Entry, Node, Span, Value};
 pub(crate) use build::{expressions, is_comment};
 use build::{find, text};
@@ -127,14 +128,7 @@ impl Input {
 
     /// The environment variable with its value: `INPUT_` and the id in capitals.
     pub fn variable(id: &str) -> String {
-        let plain = |c: char| {
-            if c.is_ascii_alphanumeric() {
-                c.to_ascii_uppercase()
-            } else {
-                '_'
-            }
-        };
-        format!("INPUT_{}", id.chars().map(plain).collect::<String>())
+        variable_name(&format!("INPUT_{id}"))
     }
 }
 

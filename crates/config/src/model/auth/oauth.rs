@@ -93,7 +93,7 @@ pub(super) fn check(reader: &mut Reader<'_>, auth: &Entry, issuers: &[Issuer]) {
                 help,
             );
         }
-        if let Some(introspection) = node.field("introspection").filter(|node| !node.is_null()) {
+        if let Some(introspection) = node.given_field("introspection") {
             for option in ["clientId", "clientSecret"] {
                 if introspection.field(option).is_none() {
                     let help = "the issuer answers only to a client that it knows";
