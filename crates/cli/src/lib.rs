@@ -41,6 +41,7 @@ pub mod pin_command;
 pub mod pins;
 pub mod policy;
 pub mod policy_command;
+mod process_group;
 pub mod record;
 pub mod recording;
 mod replace;

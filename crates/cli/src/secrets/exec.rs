@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 
 use super::MAX_SIZE;
+use crate::process_group::ProcessGroup;
 
 /// The limit of characters shown of a program's error.
 const SHOWN: usize = 200;
@@ -30,7 +31,7 @@ pub(super) async fn output(command: &[String]) -> Result<String, String> {
     let mut child = starting
         .spawn()
         .map_err(|error| format!("{program} cannot be started: {error}"))?;
-    let _group = Group::from_child(&child);
+    let _group = ProcessGroup::new(&child);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (written, said) = tokio::join!(bounded(stdout), bounded(stderr));
     if written.len() > MAX_SIZE {
@@ -69,29 +70,6 @@ async fn bounded(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
         let _ = pipe.take(MAX_SIZE as u64 + 1).read_to_end(&mut read).await;
     }
     read
-}
-
-/// The process group of a program, killed when this is dropped.
-struct Group(Option<rustix::process::Pid>);
-
-impl Group {
-    fn from_child(child: &tokio::process::Child) -> Self {
-        Self(
-            child
-                .id()
-                .and_then(|id| i32::try_from(id).ok())
-                .and_then(rustix::process::Pid::from_raw),
-        )
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            // The group no longer exists if all its processes have ended.
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
-    }
 }
 
 #[cfg(test)]

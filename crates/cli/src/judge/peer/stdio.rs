@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use serde_json::Value;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Broken, LONGEST, is_answer, observe};
 use crate::judge::observed::Observed;
+use crate::process_group::ProcessGroup;
 
 /// The most lines that wait to be read.
 const LINES: usize = 64;
@@ -31,23 +32,7 @@ pub(crate) struct Process {
     input: Option<ChildStdin>,
     lines: mpsc::Receiver<Vec<u8>>,
     errors: Arc<Mutex<VecDeque<String>>>,
-    group: Group,
-}
-
-/// A process group, which is killed on drop.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn send(&self, signal: Signal) {
-        // The group may have ended.
-        let _ = self.0.map(|group| kill_process_group(group, signal));
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.send(Signal::KILL);
-    }
+    group: ProcessGroup,
 }
 
 impl Process {
@@ -72,11 +57,7 @@ impl Process {
             };
             Broken::Unreachable(format!("{program} cannot be started: {error}{help}"))
         })?;
-        let group = Group(
-            child
-                .id()
-                .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)),
-        );
+        let group = ProcessGroup::new(&child);
         let (sender, lines) = mpsc::channel(LINES);
         let errors = Arc::<Mutex<VecDeque<String>>>::default();
         if let Some(output) = child.stdout.take() {
