@@ -120,10 +120,7 @@ fn judge(
     let mut keys = HashSet::new();
     for entry in entries {
         let bytes = entry.to_string().len();
-        let key = entry
-            .get(list.key())
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let key = entry[list.key()].as_str().unwrap_or_default();
         let mut problems = rules::check_entry(list, revision, key, entry, observed);
         if !keys.insert(key) && !key.is_empty() {
             let what =
@@ -198,7 +195,7 @@ pub(crate) fn declared_lists(capabilities: &Value) -> Vec<ListReport> {
             .filter(|capability| !capability.is_null())?;
         Some(ListReport {
             kind: list.member().to_owned(),
-            announces_changes: capability["listChanged"].as_bool().unwrap_or_default(),
+            announces_changes: capability["listChanged"] == true,
             ..ListReport::default()
         })
     };

@@ -135,17 +135,6 @@ pub enum Severity {
     Note,
 }
 
-impl Severity {
-    /// The severity as a word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Note => "note",
-        }
-    }
-}
-
 /// A fault that the author of the server may want to fix.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -195,11 +184,7 @@ impl Report {
 
     /// Sorts the findings and decides whether the server is good.
     pub(crate) fn conclude(mut self) -> Self {
-        let has_errors = self
-            .findings
-            .iter()
-            .any(|finding| finding.severity == Severity::Error);
-        if !self.is_served() && !has_errors {
+        if !self.is_served() && self.count(Severity::Error) == 0 {
             let reasons = self.eras.iter().filter_map(|era| era.reason.clone());
             self.findings.push(Finding {
                 severity: Severity::Error,
@@ -210,16 +195,9 @@ impl Report {
                 count: 1,
             });
         }
-        self.findings.sort_by(|one, other| {
-            one.severity
-                .cmp(&other.severity)
-                .then_with(|| one.rule.cmp(&other.rule))
-        });
-        self.is_good = self.is_served()
-            && !self
-                .findings
-                .iter()
-                .any(|finding| finding.severity == Severity::Error);
+        self.findings
+            .sort_by(|one, other| (one.severity, &one.rule).cmp(&(other.severity, &other.rule)));
+        self.is_good = self.count(Severity::Error) == 0;
         self
     }
 

@@ -1,5 +1,6 @@
 //! A Streamable HTTP server.
 
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -137,10 +138,7 @@ impl Http {
                 match message {
                     // A body that answers no request may be an error page, which can be JSON too.
                     Some(message) if is_elsewhere(status) && !is_answer(&message, request) => {
-                        let said = message
-                            .get("error")
-                            .and_then(|error| error.get("message"))
-                            .and_then(Value::as_str);
+                        let said = message["error"]["message"].as_str();
                         let said = shorten(said.unwrap_or_default());
                         Err(Broken::NotHere {
                             status: status.as_u16(),
@@ -361,11 +359,14 @@ fn refusal(status: StatusCode, body: &[u8]) -> Broken {
     ))
 }
 
+/// The first cause of an error.
+pub(crate) fn root_cause(error: &dyn Error) -> Option<&dyn Error> {
+    std::iter::successors(error.source(), |cause| (*cause).source()).last()
+}
+
 impl From<reqwest::Error> for Broken {
     fn from(error: reqwest::Error) -> Self {
-        use std::error::Error as _;
-        let cause = std::iter::successors(error.source(), |cause| (*cause).source()).last();
-        let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+        let cause = root_cause(&error).map_or_else(String::new, |cause| format!(": {cause}"));
         if error.is_connect() {
             return Self::Unreachable(format!("it cannot be reached{cause}"));
         }
