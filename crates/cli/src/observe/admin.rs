@@ -1,6 +1,5 @@
 //! A client of the JSON API of a running gateway (docs/api.md).
 
-use std::error::Error as _;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use serde_json::Value;
 
 use super::place::{Place, TOKEN};
 use crate::cli::{AdminArgs, CommonArgs};
-use crate::judge::peer::http::EventStream;
+use crate::judge::peer::http::{EventStream, root_cause};
 use crate::{Failure, Result, complain, configuration};
 
 /// Time limit for an answer. There is no option, since the listener answers from memory.
@@ -253,8 +252,8 @@ impl Admin {
 
     /// Requests a change at the path of the API with these segments, and returns the answer's bytes.
     pub async fn post(&self, path: &[&str]) -> Result<Bytes> {
-        let (status, body) = self.try_post(path).await?;
-        self.expect(status, body)
+        self.send_expecting(self.http.post(self.url_of(path)?))
+            .await
     }
 
     /// As [`post`](Self::post), but returns any status with the answer's bytes.
@@ -322,9 +321,7 @@ impl Admin {
         } else {
             "cannot be reached"
         };
-        let cause = std::iter::successors(error.source(), |cause| (*cause).source())
-            .last()
-            .map(ToString::to_string);
+        let cause = root_cause(error).map(ToString::to_string);
         let help = cause.as_deref().and_then(help);
         let cause = cause.map(|cause| format!(": {}", plain(&cause, 200)));
         failure!(

@@ -46,7 +46,7 @@ async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result {
 /// A call and its question in a few lines.
 fn describe(one: &Value, style: Style) -> String {
     let text = |key: &str| plain(text(one, key), 200);
-    let is = |key: &str| one[key].as_bool().unwrap_or_default();
+    let is = |key: &str| one[key] == true;
     let status = match one["status"].as_str() {
         Some("open") if is("waiting") => style.warn("open, the call waits"),
         Some("open") => style.warn("open, until the client sends the call again"),
@@ -106,7 +106,7 @@ async fn decide(args: &AnswerArgs, common: &CommonArgs, word: &str) -> Result {
     }
     let answer = admin.json(&body)?;
     let call = plain(text(&answer, "call"), 200);
-    let waits = answer["waiting"].as_bool().unwrap_or_default();
+    let waits = answer["waiting"] == true;
     match (word, waits) {
         ("approve", true) => say!("approved: {call} runs now"),
         ("approve", false) => say!("approved: {call} runs when its client sends it again"),

@@ -49,7 +49,7 @@ fn show(report: &Value) {
         ("removed", "removed"),
         ("kept", "unchanged"),
     ] {
-        let names = names(report.get("servers").and_then(|servers| servers.get(key)));
+        let names = names(&report["servers"][key]);
         if !names.is_empty() {
             say!("{what}: {names}");
         }
@@ -60,11 +60,11 @@ fn show(report: &Value) {
             plain(address.as_str().unwrap_or("off"), 100)
         );
     }
-    let options = names(report.get("needsRestart"));
+    let options = names(&report["needsRestart"]);
     if !options.is_empty() {
         say!("after a restart only: {options}");
     }
-    renamed(report.get("renamed"))
+    renamed(&report["renamed"])
         .iter()
         .for_each(|line| say!("renamed: {line}"));
     for line in elements(report, "warnings").filter_map(Value::as_str) {
@@ -73,18 +73,11 @@ fn show(report: &Value) {
 }
 
 /// The names that clients now see differently, one line each, and how many more there are.
-fn renamed(report: Option<&Value>) -> Vec<String> {
+fn renamed(report: &Value) -> Vec<String> {
     let text = |name: &Value, key| plain(text(name, key), 100);
-    let names = report
-        .and_then(|report| report.get("names"))
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
-    let more = report
-        .and_then(|report| report.get("more"))
-        .and_then(Value::as_u64)
-        .filter(|more| *more > 0);
-    let lines = names.map(|name| format!("{} → {}", text(name, "from"), text(name, "to")));
+    let more = report["more"].as_u64().filter(|more| *more > 0);
+    let lines = elements(report, "names")
+        .map(|name| format!("{} → {}", text(name, "from"), text(name, "to")));
     lines
         .chain(more.map(|more| format!("{more} more")))
         .collect()
@@ -153,11 +146,8 @@ pub async fn end_session(args: &SessionArgs, common: &CommonArgs) -> Result {
     Ok(())
 }
 
-fn names(list: Option<&Value>) -> String {
-    let names = list
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str);
+fn names(list: &Value) -> String {
+    let names = list.as_array().into_iter().flatten();
+    let names = names.filter_map(Value::as_str);
     names.map(|name| plain(name, 100)).join(", ")
 }

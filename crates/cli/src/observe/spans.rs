@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use super::admin::elements;
+
 pub use fanlight_telemetry::names::Kind;
 
 /// A span. Times are nanoseconds since 1970, ids lower-case hexadecimal.
@@ -59,15 +61,14 @@ impl Span {
 pub fn read(text: &[u8]) -> Result<Vec<Span>, String> {
     let whole: Value =
         serde_json::from_slice(text).map_err(|error| format!("it is not JSON: {error}"))?;
-    let resources = whole
-        .get("resourceSpans")
-        .and_then(Value::as_array)
+    let resources = whole["resourceSpans"]
+        .as_array()
         .ok_or("it has no resourceSpans")?;
     let scopes = resources
         .iter()
-        .flat_map(|resource| list(resource, "scopeSpans"));
+        .flat_map(|resource| elements(resource, "scopeSpans"));
     let mut spans: Vec<Span> = scopes
-        .flat_map(|scope| list(scope, "spans"))
+        .flat_map(|scope| elements(scope, "spans"))
         .filter_map(span)
         .collect();
     spans.sort_by_key(|span| span.start);
@@ -75,31 +76,27 @@ pub fn read(text: &[u8]) -> Result<Vec<Span>, String> {
 }
 
 fn span(value: &Value) -> Option<Span> {
-    let status = value.get("status");
-    let failed = status
-        .and_then(|status| status.get("code"))
-        .and_then(Value::as_u64)
-        == Some(2);
+    let status = &value["status"];
     Some(Span {
         trace: text(value, "traceId")?,
         id: text(value, "spanId")?,
         parent: text(value, "parentSpanId").filter(|id| !id.is_empty()),
         name: text(value, "name").unwrap_or_default(),
-        kind: match value.get("kind").and_then(Value::as_u64) {
+        kind: match value["kind"].as_u64() {
             Some(2) => Kind::Server,
             Some(3) => Kind::Client,
             _ => Kind::Internal,
         },
         start: nanos(value, "startTimeUnixNano"),
         end: nanos(value, "endTimeUnixNano"),
-        links: list(value, "links")
+        links: elements(value, "links")
             .filter_map(|link| Some((text(link, "traceId")?, text(link, "spanId")?)))
             .collect(),
-        events: list(value, "events").filter_map(event).collect(),
-        error: status
-            .filter(|_| failed)
-            .map(|status| text(status, "message").unwrap_or_default()),
-        attributes: list(value, "attributes").filter_map(attribute).collect(),
+        events: elements(value, "events").filter_map(event).collect(),
+        error: (status["code"] == 2).then(|| text(status, "message").unwrap_or_default()),
+        attributes: elements(value, "attributes")
+            .filter_map(attribute)
+            .collect(),
     })
 }
 
@@ -118,23 +115,13 @@ fn attribute(value: &Value) -> Option<(String, String)> {
     Some((text(value, "key")?, shown))
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value
-        .get(key)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-}
-
 fn text(value: &Value, key: &str) -> Option<String> {
     value.get(key)?.as_str().map(str::to_owned)
 }
 
 /// A time in nanoseconds. 64-bit integers are strings in OTLP-JSON, but numbers are accepted, too.
 fn nanos(value: &Value, key: &str) -> u64 {
-    let Some(value) = value.get(key) else {
-        return 0;
-    };
+    let value = &value[key];
     value
         .as_str()
         .and_then(|text| text.parse().ok())

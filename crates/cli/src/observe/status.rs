@@ -22,8 +22,7 @@ pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result {
     if !out::is_json(args.json, &text) {
         show(&overview, &admin, Style::for_stdout());
     }
-    let ready = overview["ready"].as_bool().unwrap_or_default();
-    if ready {
+    if overview["ready"] == true {
         Ok(())
     } else {
         Err(Failure::other(why_not_ready(&overview)))
@@ -64,10 +63,7 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
         admin.display_name()
     );
     say!("");
-    if let Some(replicas) = overview
-        .get("replicas")
-        .filter(|replicas| replicas.is_object())
-    {
+    if let Some(replicas) = object(overview, "replicas") {
         say!("{}\n", replicas_of(replicas, style));
     }
     let backends: Vec<&Value> = elements(overview, "backends").collect();
@@ -94,10 +90,7 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
 
 /// The replicas of this gateway, and the state of Valkey.
 fn replicas_of(replicas: &Value, style: Style) -> String {
-    let (own, valkey) = (
-        text(replicas, "own"),
-        replicas.get("valkey").unwrap_or(&Value::Null),
-    );
+    let (own, valkey) = (text(replicas, "own"), &replicas["valkey"]);
     let since = for_long(valkey, "sinceMs");
     let state = match text(valkey, "trouble") {
         "" => format!("connected for {since}"),
@@ -109,7 +102,7 @@ fn replicas_of(replicas: &Value, style: Style) -> String {
         id => plain(id, 40),
     };
     let up = |member: &&Value| {
-        let is_ending = member["isEnding"].as_bool().unwrap_or_default();
+        let is_ending = member["isEnding"] == true;
         format!(
             "{}{}",
             for_long(member, "sinceMs"),
@@ -186,9 +179,7 @@ fn columns(backends: &[&Value]) -> Vec<Column> {
 
 /// How long a server has been starting, and its latest output.
 fn start_of(backend: &Value) -> Option<String> {
-    let starting = backend
-        .get("starting")
-        .filter(|starting| starting.is_object())?;
+    let starting = object(backend, "starting")?;
     let seconds = starting["seconds"].as_f64().unwrap_or_default();
     Some(format!(
         "{} starting ({}){}",
@@ -214,7 +205,7 @@ fn endpoints_of(backend: &Value) -> Vec<String> {
     let endpoints: Vec<&Value> = elements(backend, "endpoints").collect();
     let name = plain_text(backend, "name", 60);
     let line = |endpoint: &&Value| {
-        let is_leaving = endpoint["leaving"].as_bool().unwrap_or_default();
+        let is_leaving = endpoint["leaving"] == true;
         let mut words = vec![plain_text(endpoint, "state", 20)];
         words.extend(is_leaving.then(|| "leaving".to_owned()));
         words.extend(
@@ -240,7 +231,7 @@ fn endpoints_of(backend: &Value) -> Vec<String> {
 fn versions_of(backend: &Value) -> Vec<String> {
     let name = plain_text(backend, "name", 60);
     let version = |key: &str| {
-        let version = backend.get(key).filter(|version| version.is_object())?;
+        let version = object(backend, key)?;
         let share = version["share"].as_f64().unwrap_or_default() * 100.0;
         let (server, state) = (
             plain_text(version, "server", 60),
@@ -263,7 +254,7 @@ fn versions_of(backend: &Value) -> Vec<String> {
 
 /// The lines about the last attempt to connect to a server, if it failed.
 fn failure_of(backend: &Value) -> Vec<String> {
-    let Some(failure) = backend.get("failure").filter(|failure| failure.is_object()) else {
+    let Some(failure) = object(backend, "failure") else {
         return Vec::new();
     };
     let mut lines = vec![format!(
@@ -280,6 +271,11 @@ fn failure_of(backend: &Value) -> Vec<String> {
     lines
 }
 
+/// The member with this name, if it is an object.
+fn object<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    value.get(key).filter(|member| member.is_object())
+}
+
 /// The reason why the server is down, or else its last error.
 fn last_error(backend: &Value) -> String {
     let what = backend
@@ -289,7 +285,7 @@ fn last_error(backend: &Value) -> String {
     if let Some(error) = what.or(backend["error"].as_str()) {
         return plain(error, 200);
     }
-    let Some(last) = backend.get("lastError").filter(|last| last.is_object()) else {
+    let Some(last) = object(backend, "lastError") else {
         return String::new();
     };
     format!(

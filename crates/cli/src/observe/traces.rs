@@ -42,7 +42,7 @@ async fn list(admin: &Admin, args: &TracesArgs) -> Result {
         return Ok(());
     }
     let answer = admin.json(&text)?;
-    if answer["recording"].as_bool() == Some(false) {
+    if answer["recording"] == false {
         return Err(failure!(
             "this gateway keeps no traces: `limits.traces` of its configuration is 0",
         ));

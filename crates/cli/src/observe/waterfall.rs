@@ -161,26 +161,9 @@ fn tree(spans: &[Span]) -> Vec<Row<'_>> {
     };
     let mut rows = Vec::new();
     let mut seen = HashSet::new();
-    for top in spans.iter().filter(is_top) {
-        push(
-            spans,
-            top,
-            (String::new(), String::new()),
-            &mut seen,
-            &mut rows,
-        );
-    }
     // Spans that form a cycle have no root and are appended.
-    for span in spans {
-        if !seen.contains(span.id.as_str()) {
-            push(
-                spans,
-                span,
-                (String::new(), String::new()),
-                &mut seen,
-                &mut rows,
-            );
-        }
+    for span in spans.iter().filter(is_top).chain(spans) {
+        push(spans, span, Default::default(), &mut seen, &mut rows);
     }
     rows
 }
