@@ -20,18 +20,13 @@ use crate::{Failure, Result, complain, configuration, counted, out, say};
 pub fn keys(command: &KeysCommand, common: &CommonArgs) -> Result {
     match command {
         KeysCommand::New(args) => new(args, common),
-        KeysCommand::List { json, file } => list(&KeyFile::find(file, common)?, *json),
+        KeysCommand::List { json, file } => list(&find_file(file, common)?, *json),
         KeysCommand::Revoke {
             name,
             sha256,
             json,
             file,
-        } => revoke(
-            &KeyFile::find(file, common)?,
-            name,
-            sha256.as_deref(),
-            *json,
-        ),
+        } => revoke(&find_file(file, common)?, name, sha256.as_deref(), *json),
     }
 }
 
@@ -40,7 +35,7 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result {
     let file = if args.print {
         None
     } else {
-        Some(KeyFile::find(&args.file, common)?)
+        Some(find_file(&args.file, common)?)
     };
     let secret = NewKey::make().ok_or_else(|| failure!("the system has no random numbers"))?;
     let some = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
@@ -79,9 +74,9 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result {
         print(&format!("keys:\n{entry}"));
         return Ok(());
     };
-    file.change(|text| {
+    change(&file, |text| {
         let by_hand = || {
-            let shown = file.path.display();
+            let shown = file.display();
             failure!("{shown} is not a YAML list with `-`, so add this by hand:\n{entry}")
         };
         let text = with_key(text, &key)?;
@@ -89,13 +84,13 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result {
     })?;
     print(&format!(
         "added to {}:\n{entry}the key (shown only now, stored nowhere):\n",
-        file.path.display()
+        file.display()
     ));
     Ok(())
 }
 
-fn list(file: &KeyFile, as_json: bool) -> Result {
-    let keys = load_keys(&file.path)?.keys;
+fn list(file: &Path, as_json: bool) -> Result {
+    let keys = load_keys(file)?.keys;
     let now = SystemTime::now();
     if as_json {
         let keys: Vec<_> = keys.iter().map(|key| entry_json(key, now)).collect();
@@ -105,7 +100,7 @@ fn list(file: &KeyFile, as_json: bool) -> Result {
     if keys.is_empty() {
         say!(
             "{}: no keys; `fanlight keys new NAME` creates one",
-            file.path.display()
+            file.display()
         );
         return Ok(());
     }
@@ -148,7 +143,7 @@ fn entry_json(key: &Key, now: SystemTime) -> serde_json::Value {
 }
 
 /// Removes the keys of this name; given the beginning of a digest, only the matching ones.
-fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Result {
+fn revoke(file: &Path, name: &str, digest: Option<&str>, as_json: bool) -> Result {
     let digest = digest.map(str::to_ascii_lowercase);
     let is_gone = |key: &Key| {
         key.name == name
@@ -157,7 +152,7 @@ fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Re
                 .is_none_or(|digest| key.digest().starts_with(digest))
     };
     let mut count = 0;
-    file.change(|text| {
+    change(file, |text| {
         let (text, gone) = without_keys(text, &is_gone)?;
         count = gone;
         if gone == 0 {
@@ -168,72 +163,61 @@ fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Re
             };
             return Err(Failure::not_found(format!(
                 "{} has no key {which}",
-                file.path.display()
+                file.display()
             )));
         }
         text.ok_or_else(|| {
-            let shown = file.path.display();
+            let shown = file.display();
             failure!("{shown} is not a YAML list with `-`, so remove the key by hand")
         })
     })?;
     if as_json {
         out::json(
-            &json!({ "name": name, "revoked": count, "file": file.path.display().to_string() })
+            &json!({ "name": name, "revoked": count, "file": file.display().to_string() })
                 .to_string(),
         );
     } else {
         say!(
             "{} of {name} revoked in {}",
             counted(count, "key"),
-            file.path.display()
+            file.display()
         );
     }
     Ok(())
 }
 
-/// The file with keys.
-struct KeyFile {
-    path: PathBuf,
+/// The file named on the command line, or else in the configuration.
+fn find_file(args: &KeyFileArgs, common: &CommonArgs) -> Result<PathBuf> {
+    if let Some(path) = &args.file {
+        return Ok(path.clone());
+    }
+    let paths = configuration::paths(common).unwrap_or_default();
+    let found = key_file(&paths, &configuration::variable)?;
+    found.ok_or_else(|| {
+        let why = if paths.is_empty() {
+            "there is no configuration"
+        } else {
+            "the configuration has no `auth.keys`"
+        };
+        usage!(
+            "{why}: add `auth: {{keys: {{file: keys.yaml}}}}` to it, or name the file with --file"
+        )
+    })
 }
 
-impl KeyFile {
-    /// The file named on the command line, or else in the configuration.
-    fn find(args: &KeyFileArgs, common: &CommonArgs) -> Result<Self> {
-        if let Some(path) = &args.file {
-            return Ok(Self { path: path.clone() });
-        }
-        let paths = configuration::paths(common).unwrap_or_default();
-        let found = key_file(&paths, &configuration::variable)?;
-        let path = found.ok_or_else(|| {
-            let why =
-                if paths.is_empty() { "there is no configuration" } else { "the configuration has no `auth.keys`" };
-            usage!(
-                "{why}: add `auth: {{keys: {{file: keys.yaml}}}}` to it, or name the file with --file"
-            )
-        })?;
-        Ok(Self { path })
-    }
-
-    /// Replaces the file's text with the result of `change`, as a whole or not at all. A new file
-    /// is readable only by its owner; an existing one keeps its owner and mode.
-    fn change(&self, change: impl FnOnce(&str) -> Result<String>) -> Result {
-        let cannot = |what: &str, error: std::io::Error| {
-            failure!("cannot {what} {}: {error}", self.path.display())
-        };
-        // If the name is a link, change the file that it points to.
-        let path = replace::target(&self.path);
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        // Lock the folder: of two simultaneous commands, one would lose the other's change.
-        let lock = File::open(folder).map_err(|error| cannot("write", error))?;
-        lock.lock()
-            .map_err(|error| cannot("lock the folder of", error))?;
-        let before = replace::read(&path).map_err(|error| cannot("read", error))?;
-        let text = change(before.as_deref().unwrap_or_default())?;
-        parse_keys(&text, &self.path)?;
-        replace::replace(&path, &text, NewFile::OfOwner).map_err(|error| cannot("write", error))?;
-        Ok(())
-    }
+/// Replaces the file's text with the result of `change`, as a whole or not at all. A new file
+/// is readable only by its owner; an existing one keeps its owner and mode.
+fn change(file: &Path, change: impl FnOnce(&str) -> Result<String>) -> Result {
+    let cannot =
+        |what: &str, error: std::io::Error| failure!("cannot {what} {}: {error}", file.display());
+    // If the name is a link, change the file that it points to.
+    let path = replace::target(file);
+    // Lock the folder: of two simultaneous commands, one would lose the other's change.
+    let lock = File::open(replace::folder_of(&path)).map_err(|error| cannot("write", error))?;
+    lock.lock()
+        .map_err(|error| cannot("lock the folder of", error))?;
+    let before = replace::read(&path).map_err(|error| cannot("read", error))?;
+    let text = change(before.as_deref().unwrap_or_default())?;
+    parse_keys(&text, file)?;
+    replace::replace(&path, &text, NewFile::OfOwner).map_err(|error| cannot("write", error))
 }

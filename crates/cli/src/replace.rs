@@ -41,16 +41,12 @@ pub(crate) fn copy(original: &Path, path: &Path, text: &str) -> Result<()> {
 
 /// Writes a file with the owner and mode of another, if given.
 fn write(path: &Path, text: &str, like: Option<&Path>, made: NewFile) -> Result<()> {
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     if made == NewFile::OfAll {
         // The umask removes some of these bits.
         builder.permissions(PermissionsExt::from_mode(0o666));
     }
-    let mut new = builder.tempfile_in(folder)?;
+    let mut new = builder.tempfile_in(folder_of(path))?;
     new.write_all(text.as_bytes())?;
     if let Some(like) = like {
         keep_owner_and_mode(like, new.path())?;
@@ -58,6 +54,13 @@ fn write(path: &Path, text: &str, like: Option<&Path>, made: NewFile) -> Result<
     new.as_file().sync_all()?;
     new.persist(path).map_err(|error| error.error)?;
     Ok(())
+}
+
+/// The folder in which a file is.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 #[cfg(unix)]
