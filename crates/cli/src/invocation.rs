@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use fanlight_config::ListenAddress;
 use fanlight_config::client_files::for_shell;
 
+use crate::connect::absolute;
 use crate::{CommonArgs, configuration};
 
 /// How this process was started. The commands that it suggests have the same program and
@@ -57,7 +58,6 @@ impl Invocation {
     /// The arguments with which a client starts a gateway of its own with the same configuration,
     /// from any folder.
     pub fn stdio_arguments(&self) -> Vec<String> {
-        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         std::iter::once("stdio".to_owned())
             .chain(self.options(absolute))
             .collect()

@@ -22,7 +22,7 @@ pub(super) struct ClientFile {
     pub(super) path: PathBuf,
     /// The project's folder, if the file belongs to one. Others may have written it, so no link
     /// below it is followed.
-    project: Option<PathBuf>,
+    pub(super) project: Option<PathBuf>,
 }
 
 /// The outcome of removing an entry.
@@ -42,14 +42,6 @@ impl ClientFile {
             client,
             path,
             project: None,
-        }
-    }
-
-    /// Marks the file as part of the project in this folder.
-    pub(super) fn mark_project(self, folder: PathBuf) -> Self {
-        Self {
-            project: Some(folder),
-            ..self
         }
     }
 

@@ -22,40 +22,27 @@ pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result {
         return list(args, places.as_ref());
     };
     let client = Client::from_name(name).ok_or_else(|| unknown_client(name))?;
-    let file = ClientFile::new(client, find(client, args, places.as_ref())?);
-    let file = if args.project {
-        file.mark_project(std::env::current_dir().unwrap_or_default())
-    } else {
-        file
-    };
-    let shown = places.as_ref().map_or_else(
-        || file.path.display().to_string(),
-        |places| places.abbreviate(&file.path),
-    );
+    let mut file = ClientFile::new(client, find(client, args, places.as_ref())?);
+    if args.project {
+        file.project = Some(std::env::current_dir().unwrap_or_default());
+    }
+    let shown = shown_path(places.as_ref(), &file.path);
     if args.undo {
-        return match file.undo(&args.name)? {
-            Undone::Restored => report(
-                args,
-                client,
-                &file.path,
+        let (action, text) = match file.undo(&args.name)? {
+            Undone::Restored => (
                 "restored",
-                &format!("{shown} has its previous content again"),
+                format!("{shown} has its previous content again"),
             ),
-            Undone::Deleted => report(
-                args,
-                client,
-                &file.path,
+            Undone::Deleted => (
                 "deleted",
-                &format!("{shown} existed only for Fanlight and is removed"),
+                format!("{shown} existed only for Fanlight and is removed"),
             ),
-            Undone::Removed => report(
-                args,
-                client,
-                &file.path,
+            Undone::Removed => (
                 "removed",
-                &format!("the entry is removed from {shown}; other changes stay"),
+                format!("the entry is removed from {shown}; other changes stay"),
             ),
         };
+        return report(args, client, &file.path, action, &text);
     }
     let target = target_of(args, common)?;
     let token = std::env::var("FANLIGHT_TOKEN")
@@ -169,12 +156,9 @@ fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target> {
         false => match fanlight_config::load_all(&config, &configuration::variable) {
             Ok(loaded) => loaded.config,
             // The values of missing variables are not needed here.
-            Err(errors) => match errors.without_missing_variables() {
-                Some(errors) => {
-                    return Err(errors.into());
-                }
-                None => Config::default(),
-            },
+            Err(errors) => errors
+                .without_missing_variables()
+                .map_or(Ok(Config::default()), Err)?,
         },
     };
     let url = endpoint_url(&loaded, &loaded.listen).filter(|_| !args.stdio);
@@ -210,19 +194,29 @@ pub fn longest_entry(config: &Config) -> Option<(Client, String)> {
 }
 
 fn print(args: &ConnectArgs, client: Client, file: &str, entry: &Entry) -> Result {
-    let snippet = entry.snippet();
     if args.json {
-        let language = snippet.language.as_str();
-        let answer = json!({"client": client.as_str(), "title": client.title(), "file": file, "language": language,
-            "text": snippet.text, "command": snippet.command, "variable": entry.variable()});
-        out::pretty(&answer);
+        out::pretty(&entry_json(client, Some(file), entry));
         return Ok(());
     }
     if std::io::stdout().is_terminal() {
         complain(&format!("into {file}:\n"));
     }
-    say!("{}", snippet.text.trim_end());
+    say!("{}", entry.snippet().text.trim_end());
     Ok(())
+}
+
+/// A client's entry, with the file that it belongs into.
+fn entry_json(client: Client, file: Option<&str>, entry: &Entry) -> Value {
+    let snippet = entry.snippet();
+    json!({
+        "client": client.as_str(),
+        "title": client.title(),
+        "file": file,
+        "language": snippet.language.as_str(),
+        "text": snippet.text,
+        "command": snippet.command,
+        "variable": entry.variable(),
+    })
 }
 
 fn report(args: &ConnectArgs, client: Client, file: &Path, action: &str, text: &str) -> Result {
@@ -256,10 +250,7 @@ fn list(args: &ConnectArgs, places: Option<&Places>) -> Result {
     let mut answer = Vec::new();
     for client in Client::ALL {
         let path = find(client, args, places)?;
-        let shown = places.map_or_else(
-            || path.display().to_string(),
-            |places| places.abbreviate(&path),
-        );
+        let shown = shown_path(places, &path);
         let is_here = is_here(client, &path);
         let is_connected = path.is_file()
             && ClientFile::new(client, path)
@@ -334,20 +325,10 @@ impl Target {
     pub fn to_json(&self) -> Value {
         let places = machine_places();
         let entry = |client: Client| {
-            let entry = self.entry(client, NAME, None);
-            let snippet = entry.snippet();
             let file = places
                 .as_ref()
                 .and_then(|places| Some(places.abbreviate(places.user_files(client).first()?)));
-            json!({
-                "client": client.as_str(),
-                "title": client.title(),
-                "file": file,
-                "language": snippet.language.as_str(),
-                "text": snippet.text,
-                "command": snippet.command,
-                "variable": entry.variable(),
-            })
+            entry_json(client, file.as_deref(), &self.entry(client, NAME, None))
         };
         Client::ALL.into_iter().map(entry).collect()
     }
@@ -356,6 +337,14 @@ impl Target {
 /// The files of clients on this machine; `None` if the user's home folder is unknown.
 pub fn machine_places() -> Option<Places> {
     Places::new(System::current(), &configuration::variable)
+}
+
+/// A path as people read it.
+pub fn shown_path(places: Option<&Places>, path: &Path) -> String {
+    places.map_or_else(
+        || path.display().to_string(),
+        |places| places.abbreviate(path),
+    )
 }
 
 /// The path from the root, without `.` and `..`.

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::merge::Taken;
 use super::{Import, tell, text};
 use crate::cli::ImportArgs;
-use crate::connect::machine_places;
+use crate::connect::{machine_places, shown_path};
 use crate::observe::columns::render_rows;
-use crate::out;
+use crate::{counted, out};
 
 /// Prints the imported servers. `is_written` tells whether the configuration was written.
 pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
@@ -19,12 +19,7 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
         return;
     }
     let places = machine_places();
-    let shown = |path: &Path| {
-        places.as_ref().map_or_else(
-            || path.display().to_string(),
-            |places| places.abbreviate(path),
-        )
-    };
+    let shown = |path: &Path| shown_path(places.as_ref(), path);
     if !import.taken.is_empty() {
         let mut rows = Vec::new();
         for server in &import.taken {
@@ -45,24 +40,16 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
     if !is_written {
         return;
     }
-    let count = import.taken.len();
     if let Some(path) = &import.output {
-        tell(
-            args,
-            &format!(
-                "\nwrote {}: {count} {}",
-                shown(path),
-                if count == 1 { "server" } else { "servers" }
-            ),
-        );
+        let servers = counted(import.taken.len(), "server");
+        tell(args, &format!("\nwrote {}: {servers}", shown(path)));
     }
     if let Some(path) = &import.env_file {
-        let count = import.moved.variables.len();
-        let secrets = if count == 1 { "secret" } else { "secrets" };
+        let secrets = counted(import.moved.variables.len(), "secret");
         tell(
             args,
             &format!(
-                "wrote {}: {count} {secrets}, readable only by its owner",
+                "wrote {}: {secrets}, readable only by its owner",
                 shown(path)
             ),
         );

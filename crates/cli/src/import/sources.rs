@@ -1,11 +1,11 @@
 //! The sources of servers: the files of clients on this machine, and the command line's arguments.
 
-use std::fs::File;
-use std::io::Read as _;
+use std::iter::repeat;
 use std::path::{Path, PathBuf};
 
-use fanlight_config::client_files::{Client, ClientFile, PackagedServer, Places, server_json};
+use fanlight_config::client_files::{Client, ClientFile, Places, server_json};
 use fanlight_config::document::{Node, Source as Text, Syntax};
+use fanlight_config::settings::read_bounded;
 use fanlight_config::{MAX_FILE_SIZE, is_server_option};
 use itertools::Itertools as _;
 use serde_json::Value;
@@ -14,6 +14,7 @@ use crate::connect::absolute;
 use crate::failure::Failure;
 
 /// A file and its servers.
+#[derive(Default)]
 pub(super) struct Source {
     /// The name of the client, or of the kind of file.
     pub(super) title: &'static str,
@@ -29,17 +30,16 @@ pub(super) struct Source {
 /// Every file of a known client, both the user's and this folder's project's. An
 /// unreadable file counts as one without servers.
 pub(super) fn machine_sources(places: Option<&Places>) -> Vec<Source> {
-    let clients = Client::ALL
-        .into_iter()
-        .flat_map(|client| files_of(client, places));
+    let clients = Client::ALL.into_iter().flat_map(|client| {
+        files_of(client, places)
+            .into_iter()
+            .zip(repeat(Some(client)))
+    });
     let others = places.map(|places| places.other_files(&absolute(Path::new(""))));
-    let others = others.into_iter().flatten().map(|path| (None, path));
-    let files = clients
-        .map(|(client, path)| (Some(client), path))
-        .chain(others);
+    let files = clients.chain(others.into_iter().flatten().zip(repeat(None)));
     let mut seen: Vec<PathBuf> = Vec::new();
     let mut sources = Vec::new();
-    for (client, path) in files.filter(|(_, path)| path.is_file()) {
+    for (path, client) in files.filter(|(path, _)| path.is_file()) {
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
         if seen.contains(&real) {
             continue;
@@ -50,14 +50,17 @@ pub(super) fn machine_sources(places: Option<&Places>) -> Vec<Source> {
             None => read_source(&path, places),
         };
         sources.push(source.unwrap_or_else(|reason| Source {
+            title: client.map_or("", Client::title),
+            client,
+            path,
             left_out: vec![reason],
-            ..empty(client.map_or("", Client::title), client, path)
+            ..Source::default()
         }));
     }
     sources
 }
 
-fn files_of(client: Client, places: Option<&Places>) -> Vec<(Client, PathBuf)> {
+fn files_of(client: Client, places: Option<&Places>) -> Vec<PathBuf> {
     let of_user = places
         .map(|places| places.user_files(client))
         .unwrap_or_default();
@@ -80,7 +83,7 @@ fn files_of(client: Client, places: Option<&Places>) -> Vec<(Client, PathBuf)> {
             files.extend(found);
         }
     }
-    files.into_iter().map(|path| (client, path)).collect()
+    files
 }
 
 /// The sources that an argument of the command line names: a file, or a client with all its files.
@@ -97,10 +100,7 @@ pub(super) fn find(from: &str, places: Option<&Places>) -> Result<Vec<Source>, F
             "{from} is neither a file nor a known client; clients: {ids}"
         ));
     };
-    let files = files_of(client, places)
-        .into_iter()
-        .map(|(_, path)| path)
-        .collect_vec();
+    let files = files_of(client, places);
     let found = files.iter().filter(|path| path.is_file()).collect_vec();
     if found.is_empty() {
         let looked = files
@@ -128,36 +128,29 @@ fn read_source(path: &Path, places: Option<&Places>) -> Result<Source, String> {
             .field("server")
             .is_some_and(|server| server.field("name").is_some())
     {
-        return Ok(packaged(
-            "server.json",
-            path,
-            server_json(&root).map_err(|reason| describe_place(path, &reason))?,
-        ));
+        let server = server_json(&root).map_err(|reason| describe_place(path, &reason))?;
+        return Ok(Source {
+            title: "server.json",
+            path: path.to_owned(),
+            servers: vec![(server.name, server.value)],
+            left_out: server.notes,
+            variables: server.variables,
+            ..Source::default()
+        });
     }
     // A file of Fanlight's own is read in the notation that most clients share.
     let file = ClientFile::read(path, &root)
         .unwrap_or_else(|| ClientFile::read_as(Client::Cursor, path, &root));
-    Ok(taken(file.title, file.client, path, places, file))
+    Ok(taken(path, places, file))
 }
 
 fn client_source(client: Client, path: &Path, places: Option<&Places>) -> Result<Source, String> {
     let root = tree(path)?;
-    Ok(taken(
-        client.title(),
-        Some(client),
-        path,
-        places,
-        ClientFile::read_as(client, path, &root),
-    ))
+    let file = ClientFile::read_as(client, path, &root);
+    Ok(taken(path, places, file))
 }
 
-fn taken(
-    title: &'static str,
-    client: Option<Client>,
-    path: &Path,
-    places: Option<&Places>,
-    mut file: ClientFile,
-) -> Source {
+fn taken(path: &Path, places: Option<&Places>, mut file: ClientFile) -> Source {
     // Entries in the user's home folder apply to all projects.
     file.project = file
         .project
@@ -165,44 +158,19 @@ fn taken(
     let (servers, mut left_out) = file.own_entries(path, &is_server_option);
     left_out.extend(file.notes.iter().map(|note| note.message.clone()));
     Source {
+        title: file.title,
+        client: file.client,
+        path: path.to_owned(),
         servers,
         left_out,
-        ..empty(title, client, path.to_owned())
-    }
-}
-
-fn packaged(title: &'static str, path: &Path, server: PackagedServer) -> Source {
-    let PackagedServer {
-        name,
-        value,
-        variables,
-        notes,
-    } = server;
-    Source {
-        servers: vec![(name, value)],
-        left_out: notes,
-        variables,
-        ..empty(title, None, path.to_owned())
-    }
-}
-
-fn empty(title: &'static str, client: Option<Client>, path: PathBuf) -> Source {
-    Source {
-        title,
-        client,
-        path,
-        servers: Vec::new(),
-        left_out: Vec::new(),
-        variables: Vec::new(),
+        ..Source::default()
     }
 }
 
 /// The tree of a file; an empty tree if the file is empty.
 fn tree(path: &Path) -> Result<Node, String> {
-    let mut bytes = Vec::new();
-    let read = File::open(path)
-        .and_then(|file| file.take(MAX_FILE_SIZE as u64 + 1).read_to_end(&mut bytes));
-    read.map_err(|error| describe_place(path, &format!("cannot be read: {error}")))?;
+    let bytes = read_bounded(path, MAX_FILE_SIZE)
+        .map_err(|error| describe_place(path, &format!("cannot be read: {error}")))?;
     if bytes.len() > MAX_FILE_SIZE {
         return Err(describe_place(path, "is too large for a configuration"));
     }

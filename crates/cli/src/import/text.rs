@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fanlight_config::client_files::to_yaml;
-use fanlight_config::{Problem, parse};
+use fanlight_config::{ConfigErrors, Problem, parse};
 use serde_json::{Value, json};
 
 use super::merge::Taken;
@@ -52,10 +52,9 @@ pub(super) fn check(server: &Taken, moved: &Moved) -> Result<(), String> {
             .map(|(_, value)| value.clone())
             .or_else(|| variable(name))
     };
-    let errors = match parse(&text, Path::new("fanlight.yaml"), &variable) {
-        Ok(_) => return Ok(()),
-        Err(errors) => errors.without_missing_variables(),
-    };
+    let errors = parse(&text, Path::new("fanlight.yaml"), &variable)
+        .err()
+        .and_then(ConfigErrors::without_missing_variables);
     let first = errors.as_ref().and_then(|errors| errors.problems().first());
     first
         .map(Problem::message)
