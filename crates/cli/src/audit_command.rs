@@ -1,6 +1,6 @@
 //! `fanlight audit`: queries and verifies the audit log.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use fanlight_config::settings::read_bounded;
@@ -26,7 +26,7 @@ pub fn command(command: &AuditCommand, common: &CommonArgs) -> Result {
     let records = records(&config)?;
     match command {
         AuditCommand::Query(args) => query(args, &records),
-        AuditCommand::Usage(args) => used(&args.filter, &records),
+        AuditCommand::Usage(args) => used(args, &records),
         AuditCommand::Verify {
             checkpoint,
             key,
@@ -178,25 +178,14 @@ fn as_json(key: &UseKey, row: &Use) -> serde_json::Value {
     })
 }
 
-fn verified(
-    records: &[LedgerFiles],
-    more: &[impl AsRef<Path>],
-    key: Option<&str>,
-    json: bool,
-) -> Result {
+fn verified(records: &[LedgerFiles], more: &[PathBuf], key: Option<&str>, json: bool) -> Result {
     let given = key
         .map(PublicKey::read)
         .transpose()
         .map_err(Failure::usage)?;
-    let read = |path: &Path| {
-        let bytes = read_bounded(path, CHECKPOINTS).map_err(|error| error.to_string());
-        let text =
-            bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|error| error.to_string()));
-        text.map_err(|error| usage!("{}: cannot be read: {error}", path.display()))
-    };
     let more = more
         .iter()
-        .map(|path| read(path.as_ref()))
+        .map(|path| configuration::read_text(path, CHECKPOINTS))
         .collect::<Result<Vec<_>, _>>()?;
     for record in records {
         let key = given.clone().map_or_else(|| key_beside(record), Ok)?;

@@ -1008,7 +1008,7 @@ pub enum AuditCommand {
     Query(AuditQueryArgs),
     /// Show how often each client used each tool, by day, principal and the name that the client
     /// declares
-    Usage(AuditUsageArgs),
+    Usage(AuditFilterArgs),
     /// Verify that the audit log is unchanged; otherwise exit status 1 and the first changed line
     Verify {
         /// Checkpoints stored elsewhere, in addition to those beside the audit log
@@ -1068,10 +1068,4 @@ pub struct AuditQueryArgs {
     /// How many lines to print at most
     #[arg(long, default_value_t = 50)]
     pub limit: u16,
-}
-
-#[derive(Debug, Args)]
-pub struct AuditUsageArgs {
-    #[command(flatten)]
-    pub filter: AuditFilterArgs,
 }

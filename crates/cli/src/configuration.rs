@@ -1,8 +1,10 @@
 //! Finds and reads the configuration of a command.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use fanlight_canonical::DEFAULT_PATH;
+use fanlight_config::settings::read_bounded;
 use fanlight_config::{Config, Environment, Input, Loaded, SecretReference, Transport};
 use tracing::{info, warn};
 use url::Url;
@@ -84,6 +86,13 @@ fn not_asked_for(_: &SecretReference) -> Result<String, String> {
 /// The value of an environment variable.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+/// The text of a file that the command line names, up to a length.
+pub(crate) fn read_text(path: &Path, longest: usize) -> Result<String> {
+    let unreadable = |error: &dyn Display| usage!("{}: cannot be read: {error}", path.display());
+    let bytes = read_bounded(path, longest).map_err(|error| unreadable(&error))?;
+    String::from_utf8(bytes).map_err(|error| unreadable(&error))
 }
 
 /// Reads the configuration in these files. The environment and the answers of `ask` complete it.

@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 use fanlight_protocol::epoch;
-use fanlight_telemetry::ring::TraceOutcome;
 
 /// Filters and order of the listed traces.
 #[derive(Debug, Default, Args)]
@@ -78,39 +77,30 @@ impl TraceFilters {
         let text = |value: &Option<String>| value.clone();
         let millis = |duration: Duration| duration.as_millis().to_string();
         let since = |ago: Duration| millis(epoch::since(now).saturating_sub(ago));
-        let outcome = |outcome| match outcome {
-            Outcome::Ok => TraceOutcome::Ok,
-            Outcome::ToolError => TraceOutcome::ToolError,
-            Outcome::ProtocolError => TraceOutcome::ProtocolError,
-            Outcome::Cancelled => TraceOutcome::Cancelled,
-            Outcome::Failed => TraceOutcome::Failed,
-        };
-        let sort = |sort| match sort {
-            Sort::Newest => "newest",
-            Sort::Slowest => "slowest",
-        };
         let parameters = [
             ("backend", text(&self.backend)),
             ("tool", text(&self.tool)),
             ("method", text(&self.method)),
             ("client", text(&self.client)),
             ("principal", text(&self.principal)),
-            (
-                "outcome",
-                self.outcome.map(|one| outcome(one).as_str().to_owned()),
-            ),
+            ("outcome", self.outcome.and_then(api_name)),
             ("text", text(&self.text)),
             ("own", Some(self.own.to_string())),
             ("error", self.error.then(|| "true".to_owned())),
             ("since", self.since.map(since)),
             ("minMs", self.slower.map(millis)),
-            ("sort", self.sort.map(|one| sort(one).to_owned())),
+            ("sort", self.sort.and_then(api_name)),
         ];
         parameters
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?)))
             .collect()
     }
+}
+
+/// The name of a choice in the API, which has underscores.
+fn api_name(choice: impl ValueEnum) -> Option<String> {
+    Some(choice.to_possible_value()?.get_name().replace('-', "_"))
 }
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {

@@ -7,14 +7,13 @@ mod question;
 use std::path::Path;
 
 use fanlight_canonical::PolicyKind;
-use fanlight_config::settings::read_bounded;
 use fanlight_config::{Config, Loaded, MAX_FILE_SIZE, WrittenRight};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_policy::{Listed, Policies, WrittenRule};
 use fanlight_protocol::{Json, MAX_NESTING};
 use serde_json::json;
 
-use crate::cli::{CommonArgs, ExplainArgs, PolicyCommand};
+use crate::cli::{AdminArgs, CommonArgs, ExplainArgs, PolicyCommand};
 use crate::observe::Admin;
 use crate::{Failure, Result, configuration, counted, out, policy, say};
 use fanlight_protocol::visible::plain;
@@ -24,10 +23,7 @@ use question::{Answer, Question};
 /// tools' annotations.
 pub async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result {
     if let PolicyCommand::Schema { admin } = command {
-        let listed = match Admin::for_command(admin, common).await? {
-            Some(admin) => listed_items(&admin).await?,
-            None => Vec::new(),
-        };
+        let listed = listed_items(admin, common).await?;
         say!("{}", fanlight_policy::schema(&listed).trim_end());
         return Ok(());
     }
@@ -90,7 +86,10 @@ fn show(loaded: &Loaded, policies: Option<&Policies>) {
 }
 
 /// The items that a running gateway lists.
-async fn listed_items(admin: &Admin) -> Result<Vec<Listed>> {
+async fn listed_items(admin: &AdminArgs, common: &CommonArgs) -> Result<Vec<Listed>> {
+    let Some(admin) = Admin::for_command(admin, common).await? else {
+        return Ok(Vec::new());
+    };
     let broken =
         |error: &dyn std::fmt::Display| failure!("the gateway's lists cannot be read: {error}");
     let answer = admin.get(&["catalogue"], &[]).await?;
@@ -150,11 +149,8 @@ async fn explain(
     if let Some((kind @ PolicyKind::Tool, name)) = &question.item
         && question.annotations.is_none()
     {
-        let listed = match Admin::for_command(&args.admin, common).await? {
-            Some(admin) => listed_items(&admin).await?,
-            None => Vec::new(),
-        };
-        let found = listed
+        let found = listed_items(&args.admin, common)
+            .await?
             .into_iter()
             .find(|item| item.kind == *kind && item.name == *name);
         is_unknown = found.is_none();
@@ -202,9 +198,7 @@ async fn explain(
 }
 
 fn test(path: &Path, config: &Config, policies: &Policies) -> Result {
-    let unreadable = |error: String| usage!("{}: cannot be read: {error}", path.display());
-    let bytes = read_bounded(path, MAX_FILE_SIZE).map_err(|error| unreadable(error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?;
+    let text = configuration::read_text(path, MAX_FILE_SIZE)?;
     let cases = cases::read(path, &text).map_err(Failure::usage)?;
     if cases.is_empty() {
         return Err(usage!("{}: there are no cases", path.display()));
