@@ -1,5 +1,6 @@
 //! Fanlight's own credentials for one server: configured ones, or a token fetched with them.
 
+use std::future::ready;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -75,12 +76,7 @@ impl CredentialSource for OwnCredentials {
         match &self.used.load().kind {
             Kind::Fixed(headers) => Credentials::Ready(headers.clone()),
             Kind::Token(access) => credentials_of(access, message, unavailable),
-            Kind::Unusable(reason) => {
-                let reason = reason.clone();
-                Credentials::Wait(Box::pin(async {
-                    Err(NoCredentials::Unavailable { reason })
-                }))
-            }
+            Kind::Unusable(reason) => Credentials::Wait(no_credentials(reason.clone())),
         }
     }
 
@@ -91,6 +87,11 @@ impl CredentialSource for OwnCredentials {
         };
         replace_credentials(access, &refusal, unavailable)
     }
+}
+
+/// The credentials of a server that cannot have any, for this reason.
+pub(crate) fn no_credentials(reason: String) -> PendingCredentials {
+    Box::pin(ready(Err(NoCredentials::Unavailable { reason })))
 }
 
 /// A token as the credentials of a message. `explain` translates the error if there is none.

@@ -547,14 +547,6 @@ impl Pages for LazyPages {
 #[derive(Clone)]
 struct Unusable(String);
 
-impl Unusable {
-    fn reason(&self) -> NoCredentials {
-        NoCredentials::Unavailable {
-            reason: self.0.clone(),
-        }
-    }
-}
-
 impl PrincipalCredentials for Unusable {
     fn source(&self, _: &Principal) -> Arc<dyn CredentialSource> {
         Arc::new(self.clone())
@@ -567,11 +559,11 @@ impl PrincipalCredentials for Unusable {
 
 impl CredentialSource for Unusable {
     fn credentials(&self, _: &MessageTarget<'_>) -> Credentials {
-        Credentials::Wait(Box::pin(ready(Err(self.reason()))))
+        Credentials::Wait(own::no_credentials(self.0.clone()))
     }
 
     fn replace(&self, _: Refusal) -> Option<PendingCredentials> {
-        Some(Box::pin(ready(Err(self.reason()))))
+        Some(own::no_credentials(self.0.clone()))
     }
 }
 
@@ -583,7 +575,7 @@ struct Unknown {
 impl CredentialSource for Unknown {
     fn credentials(&self, _: &MessageTarget<'_>) -> Credentials {
         let reason = "its users sign in at an issuer of `auth.oauth` with `signIn`".to_owned();
-        Credentials::Wait(Box::pin(ready(Err(NoCredentials::Unavailable { reason }))))
+        Credentials::Wait(own::no_credentials(reason))
     }
 
     fn replace(&self, _: Refusal) -> Option<PendingCredentials> {
@@ -900,7 +892,7 @@ impl CredentialSource for ByExchange {
 
 /// The audit log, as the destination of these events.
 #[derive(Debug)]
-struct RecordOfGrants(pub(crate) Arc<AuditLog>);
+struct RecordOfGrants(Arc<AuditLog>);
 
 impl GrantRecord for RecordOfGrants {
     fn begins(&self, change: GrantChange<'_>) -> BoxFuture<'static, Result<(), NotOnRecord>> {

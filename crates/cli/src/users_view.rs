@@ -39,11 +39,8 @@ impl GrantedConnections for Users {
 
 /// The store of grants; `None` if no server has needed it.
 fn opened_grants(users: &Users) -> Result<Option<&Grants>, String> {
-    match users.opened_store() {
-        Some(Ok(opened)) => Ok(Some(&opened.grants)),
-        Some(Err(reason)) => Err(reason.to_owned()),
-        None => Ok(None),
-    }
+    let opened = users.opened_store().transpose()?;
+    Ok(opened.map(|opened| &opened.grants))
 }
 
 /// All connections, by server and user.

@@ -267,7 +267,7 @@ async fn run(
         return match answered.recv().await {
             Some(Outgoing { text, status }) => {
                 let status = status.and_then(|it| StatusCode::from_u16(it).ok());
-                body(status.unwrap_or_default(), text)
+                respond(status.unwrap_or_default(), "application/json", whole(text))
             }
             None => text_response(StatusCode::ACCEPTED, ""),
         };
@@ -312,16 +312,14 @@ fn events(messages: mpsc::Receiver<Outgoing>) -> Response<Body> {
     )
 }
 
-fn body(status: StatusCode, text: Bytes) -> Response<Body> {
-    let text = Full::new(text)
+fn whole(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into())
         .map_err(|never| match never {})
-        .boxed_unsync();
-    respond(status, "application/json", text)
+        .boxed_unsync()
 }
 
 fn text_response(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
-    let text = Full::new(text.into()).map_err(|never| match never {});
-    respond(status, "text/plain", text.boxed_unsync())
+    respond(status, "text/plain", whole(text))
 }
 
 fn respond(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
