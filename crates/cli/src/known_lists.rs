@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use fanlight_config::Config;
-use fanlight_gateway::{BackendEntry, Gateway, ListKind, ListStore as _};
+use fanlight_gateway::{BackendEntry, Gateway, ListKind, ListStore};
 use fanlight_protocol::Json;
 
 use crate::list_state::ListState;
@@ -12,24 +12,9 @@ use crate::list_state::ListState;
 /// The servers' lists with the servers' own names, by kind and server. Unknown lists are absent.
 #[derive(Debug, Default)]
 pub struct KnownLists {
-    lists: HashMap<ListKind, HashMap<String, Known>>,
+    lists: HashMap<ListKind, HashMap<String, Vec<(String, Json)>>>,
     /// The instructions of connected servers, by server.
     instructions: HashMap<String, Json>,
-}
-
-/// A list of a server.
-#[derive(Debug, Default)]
-struct Known {
-    names: Vec<String>,
-    /// The definitions in the order of the names.
-    definitions: Vec<Json>,
-}
-
-impl Known {
-    fn new(entries: Vec<(String, Json)>) -> Self {
-        let (names, definitions) = entries.into_iter().unzip();
-        Self { names, definitions }
-    }
 }
 
 impl KnownLists {
@@ -44,17 +29,10 @@ impl KnownLists {
     }
 
     fn read_by(gateway: &Gateway, with_private: bool) -> Self {
-        let of_kind = |kind| {
-            gateway
-                .own_entries(kind, with_private)
-                .into_iter()
-                .map(|(server, all)| (server, Known::new(all)))
-                .collect()
-        };
         Self {
             lists: ListKind::ALL
                 .into_iter()
-                .map(|kind| (kind, of_kind(kind)))
+                .map(|kind| (kind, gateway.own_entries(kind, with_private)))
                 .collect(),
             instructions: gateway.own_instructions(),
         }
@@ -63,13 +41,9 @@ impl KnownLists {
     /// The lists that earlier runs stored for these servers.
     pub fn from_entries(entries: &[BackendEntry]) -> Self {
         let mut known = Self::default();
-        for (entry, store) in entries
-            .iter()
-            .filter_map(|entry| Some((entry, entry.store.as_ref()?)))
-        {
-            for kind in ListKind::ALL {
-                let kept = store.load(kind).map(|list| kind.own_entries(&list.pages));
-                known.add(kind, entry.client.name(), kept);
+        for entry in entries {
+            if let Some(store) = &entry.store {
+                known.add(entry.client.name(), &**store);
             }
         }
         known
@@ -83,29 +57,23 @@ impl KnownLists {
             return known;
         };
         for server in config.servers.iter().filter(|server| server.enabled) {
-            let lists = state.load(server, false);
-            for kind in ListKind::ALL {
-                known.add(
-                    kind,
-                    &server.name,
-                    lists.load(kind).map(|list| kind.own_entries(&list.pages)),
-                );
-            }
+            known.add(&server.name, &*state.load(server, false));
         }
         known
     }
 
-    fn add(&mut self, kind: ListKind, server: &str, entries: Option<Vec<(String, Json)>>) {
-        let of_kind = self.lists.entry(kind).or_default();
-        of_kind.extend(entries.map(|entries| (server.to_owned(), Known::new(entries))));
+    fn add(&mut self, server: &str, store: &dyn ListStore) {
+        for kind in ListKind::ALL {
+            let kept = store.load(kind);
+            let entries = kept.map(|list| (server.to_owned(), kind.own_entries(&list.pages)));
+            self.lists.entry(kind).or_default().extend(entries);
+        }
     }
 
     /// The names in a server's list of one kind, if known.
-    pub fn names(&self, kind: ListKind, server: &str) -> Option<&[String]> {
-        self.lists
-            .get(&kind)?
-            .get(server)
-            .map(|known| known.names.as_slice())
+    pub fn names(&self, kind: ListKind, server: &str) -> Option<Vec<&str>> {
+        let entries = self.lists.get(&kind)?.get(server)?;
+        Some(entries.iter().map(|(name, _)| name.as_str()).collect())
     }
 
     /// The known instructions, by server.
@@ -118,10 +86,9 @@ impl KnownLists {
     /// All known entries of one kind: the server, its own name for the entry, and the definition.
     pub fn definitions(&self, kind: ListKind) -> impl Iterator<Item = (&str, &str, &Json)> {
         let of_kind = self.lists.get(&kind).into_iter().flatten();
-        of_kind.flat_map(|(server, Known { names, definitions })| {
-            names
+        of_kind.flat_map(|(server, entries)| {
+            entries
                 .iter()
-                .zip(definitions)
                 .map(move |(name, definition)| (server.as_str(), name.as_str(), definition))
         })
     }

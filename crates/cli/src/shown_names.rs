@@ -121,7 +121,7 @@ impl NameRules {
             .flatten();
         let lists = [ListKind::Tools, ListKind::Prompts].map(|kind| known.names(kind, server));
         let any = lists.iter().any(Option::is_none).then_some(ANY);
-        let known = lists.into_iter().flatten().flatten().map(String::as_str);
+        let known = lists.into_iter().flatten().flatten();
         renames
             .map(|(own, _)| own.as_str())
             .chain(any)

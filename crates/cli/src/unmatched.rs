@@ -63,14 +63,15 @@ impl Subject {
     /// A server's names of this kind, if all of them are known.
     fn names<'a>(self, known: &'a KnownLists, server: &str) -> Option<Vec<&'a str>> {
         // A template stands for resources that no list has.
-        let has_more =
-            |kind| kind == ListKind::ResourceTemplates && known.names(kind, server) != Some(&[]);
+        let has_more = |kind| {
+            kind == ListKind::ResourceTemplates && known.names(kind, server) != Some(Vec::new())
+        };
         let lists = self
             .lists()
             .iter()
             .map(|kind| known.names(*kind, server).filter(|_| !has_more(*kind)));
         let lists: Vec<_> = lists.collect::<Option<_>>()?;
-        Some(lists.into_iter().flatten().map(String::as_str).collect())
+        Some(lists.into_iter().flatten().collect())
     }
 }
 

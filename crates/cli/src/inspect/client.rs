@@ -157,7 +157,10 @@ impl Client {
         trace: Option<TraceParents<'_>>,
     ) -> Result<Response> {
         let (body, headers) = modern_request(method, params, headers, trace);
-        self.answer(self.post(body, headers).await?).await
+        let shown = self.credential_headers().await?;
+        let response = self.send(body.clone(), &headers, &shown).await?;
+        let response = self.unless_refused(response, body, &headers, shown).await?;
+        self.answer(response).await
     }
 
     /// The entries of a list; none if the server has no such list.
@@ -193,14 +196,6 @@ impl Client {
             }
         }
         Ok(all)
-    }
-
-    /// Sends a message. If the server refuses its credentials, it did not run, and is sent again
-    /// with others if there are any.
-    async fn post(&self, body: Bytes, headers: Headers) -> Result<reqwest::Response> {
-        let shown = self.credential_headers().await?;
-        let response = self.send(body.clone(), &headers, &shown).await?;
-        self.unless_refused(response, body, &headers, shown).await
     }
 
     /// The header fields with the client's credentials.

@@ -27,7 +27,7 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    pub(super) fn kinds(&self) -> &'static [ListKind] {
+    fn kinds(&self) -> &'static [ListKind] {
         match self.what {
             Some(Listed::Tools) => &[ListKind::Tools],
             Some(Listed::Resources) => &[ListKind::Resources, ListKind::ResourceTemplates],
@@ -35,31 +35,30 @@ impl Wanted<'_> {
             None => &ListKind::ALL,
         }
     }
+
+    /// Prints the lists that `read` returns; fails if a server's part is missing.
+    pub(super) async fn print(&self, read: impl AsyncFn(ListKind) -> Result<List>) -> Result {
+        let mut lists = Vec::new();
+        for kind in self.kinds() {
+            lists.push((*kind, read(*kind).await?));
+        }
+        print_all(&lists, self.json)
+    }
 }
 
 /// Prints the merged lists; fails if a server's part is missing.
 pub async fn list(gateway: &Gateway, wanted: &Wanted<'_>) -> Result {
-    let mut lists = Vec::new();
     let endpoint = find_named(wanted.endpoint, gateway)?;
-    for kind in wanted.kinds() {
-        lists.push((
-            *kind,
-            List::from_view(&gateway.catalogue(*kind, &endpoint).await),
-        ));
-    }
-    print_all(&lists, wanted.json)
+    wanted
+        .print(async |kind| Ok(List::from_view(&gateway.catalogue(kind, &endpoint).await)))
+        .await
 }
 
 /// [`list`] through a running gateway.
 pub async fn list_of_running(admin: &Admin, wanted: &Wanted<'_>) -> Result {
-    let mut lists = Vec::new();
-    for kind in wanted.kinds() {
-        lists.push((
-            *kind,
-            fetch_list(admin, *kind, wanted.endpoint.path()).await?,
-        ));
-    }
-    print_all(&lists, wanted.json)
+    wanted
+        .print(async |kind| fetch_list(admin, kind, wanted.endpoint.path()).await)
+        .await
 }
 
 /// A list of a running gateway.
@@ -75,7 +74,7 @@ pub(crate) async fn fetch_list(
     Ok(List::read(&answer.get(kind.member()).unwrap_or_default()))
 }
 
-pub(super) fn print_all(lists: &[(ListKind, List)], json: bool) -> Result {
+fn print_all(lists: &[(ListKind, List)], json: bool) -> Result {
     let mut all = ObjectBuilder::new();
     for (kind, list) in lists {
         if json {

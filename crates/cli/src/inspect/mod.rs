@@ -24,7 +24,6 @@ use fanlight_protocol::visible::{escaped_lines, plain};
 use fanlight_protocol::{DEFAULT_NESTING, Json, Method, ObjectBuilder};
 
 use self::check::sign_in::wanted_at;
-use self::list::print_all;
 use crate::cli::CallArgs;
 use crate::login::{Browser, ServerByUrl};
 use crate::suggestions::did_you_mean;
@@ -152,17 +151,12 @@ const LIST: Duration = Duration::from_secs(10);
 
 /// Prints the lists that clients of this endpoint get.
 pub async fn list_at(url: &str, wanted: &Wanted<'_>, browser: Option<Browser>) -> Result {
-    let lists = as_client(url, LIST, browser, async |client| {
-        let mut lists = Vec::new();
-        for kind in wanted.kinds() {
-            lists.push((
-                *kind,
-                List::from_entries(*kind, client.entries(*kind).await?),
-            ));
-        }
-        Ok(lists)
-    });
-    print_all(&lists.await?, wanted.json)
+    as_client(url, LIST, browser, async |client| {
+        wanted
+            .print(async |kind| Ok(List::from_entries(kind, client.entries(kind).await?)))
+            .await
+    })
+    .await
 }
 
 /// Calls a tool and prints the result.

@@ -392,23 +392,17 @@ impl Checked {
 
 impl Server {
     fn lines(&self) -> impl Iterator<Item = String> {
-        let summary = self
-            .summary
-            .as_ref()
-            .map(|summary| format!("{} is {summary}", self.name));
-        let version = self
-            .version_of
-            .as_ref()
-            .map(|of| format!("{} is {of}", self.name));
-        let session = self
-            .session
-            .as_ref()
-            .map(|choice| format!("{}: {choice}", self.name));
-        version
-            .into_iter()
-            .chain(summary)
-            .chain(session)
-            .chain(self.sign_in.as_ref().map(SignIn::line))
+        let line = |between: &str, text: &Option<String>| {
+            let text = text.as_ref();
+            text.map(|text| format!("{}{between}{text}", self.name))
+        };
+        let lines = [
+            line(" is ", &self.version_of),
+            line(" is ", &self.summary),
+            line(": ", &self.session),
+            self.sign_in.as_ref().map(SignIn::line),
+        ];
+        lines.into_iter().flatten()
     }
 }
 
