@@ -375,13 +375,7 @@ impl Keeper {
         let names = NameRules::from_config(&self.config)
             .changed_by(&NameRules::from_config(&loaded.config), &known);
         self.config = loaded.config;
-        // A switch that the files now agree with is forgotten.
-        self.switched.retain(|name, enabled| {
-            self.config
-                .servers
-                .iter()
-                .any(|server| server.name == *name && server.enabled != *enabled)
-        });
+        forget_agreed(&mut self.switched, &self.config);
         // Clients that lose access must not see the new servers. Clients that no longer need
         // credentials are let in only after the listener has left an address that others can reach.
         if authentication.is_some() {
@@ -423,22 +417,11 @@ impl Keeper {
                 },
             )
         };
-        let (config, effective, switched) = (
-            self.masked_config(),
-            Arc::new(self.effective_config()),
-            self.switched.clone(),
-        );
-        let endpoint = endpoint(&self.listeners, &self.config);
-        let target = target(&self.listeners, &self.config, &loaded.files);
-        let files = loaded.files;
         self.show(|state| {
-            state.endpoint = endpoint;
-            state.target = target;
+            state.endpoint = endpoint(&self.listeners, &self.config);
+            state.target = target(&self.listeners, &self.config, &loaded.files);
             state.generation = generation;
-            state.config = config;
-            state.effective = effective;
-            state.switched = switched;
-            state.files = files;
+            state.files = loaded.files;
             if !is_same {
                 state.since = SystemTime::now();
             }
@@ -478,12 +461,7 @@ impl Keeper {
         let Some(mut said) = switches.read().await else {
             return;
         };
-        said.retain(|name, enabled| {
-            self.config
-                .servers
-                .iter()
-                .any(|server| server.name == *name && server.enabled != *enabled)
-        });
+        forget_agreed(&mut said, &self.config);
         if said != self.switched {
             info!(switched = ?said, "servers switched at run time by another replica");
             self.switched = said;
@@ -532,14 +510,7 @@ impl Keeper {
 
     async fn switch_as_said(&mut self) {
         self.put_in_force(None).await;
-        let (config, effective, switched) = (
-            self.masked_config(),
-            Arc::new(self.effective_config()),
-            self.switched.clone(),
-        );
-        self.show(|state| {
-            (state.config, state.effective, state.switched) = (config, effective, switched);
-        });
+        self.show(|_| ());
     }
 
     async fn restart(&mut self, name: &str) -> Result<(), NoServer> {
@@ -604,11 +575,23 @@ impl Keeper {
         config_in_force(in_force, &config)
     }
 
+    /// Shows the configuration in force, and what `change` sets.
     fn show(&self, change: impl FnOnce(&mut State)) {
         let mut state = State::clone(&self.state.load());
+        state.config = self.masked_config();
+        state.effective = Arc::new(self.effective_config());
+        state.switched = self.switched.clone();
         change(&mut state);
         self.state.store(Arc::new(state));
     }
+}
+
+/// Forgets each switch that the files agree with.
+fn forget_agreed(switched: &mut BTreeMap<String, bool>, config: &Config) {
+    switched.retain(|name, enabled| {
+        let mut servers = config.servers.iter();
+        servers.any(|server| server.name == *name && server.enabled != *enabled)
+    });
 }
 
 /// The file with keys.

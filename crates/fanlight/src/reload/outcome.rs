@@ -74,20 +74,20 @@ enum Result {
 }
 
 impl Outcome {
-    pub(super) fn applied(trigger: Trigger, applied: Applied) -> Self {
+    fn new(trigger: Trigger, result: Result) -> Self {
         Self {
             trigger,
             at: SystemTime::now(),
-            result: Result::Applied(applied),
+            result,
         }
     }
 
+    pub(super) fn applied(trigger: Trigger, applied: Applied) -> Self {
+        Self::new(trigger, Result::Applied(applied))
+    }
+
     pub(super) fn unchanged(trigger: Trigger) -> Self {
-        Self {
-            trigger,
-            at: SystemTime::now(),
-            result: Result::Unchanged,
-        }
+        Self::new(trigger, Result::Unchanged)
     }
 
     pub(super) fn failed(trigger: Trigger, unusable: &Unusable) -> Self {
@@ -95,11 +95,7 @@ impl Outcome {
             Unusable::Errors(errors) => (errors.render(false), problems(errors)),
             Unusable::Other(message) => (message.clone(), json!([{ "message": message }])),
         };
-        Self {
-            trigger,
-            at: SystemTime::now(),
-            result: Result::Failed { text, problems },
-        }
+        Self::new(trigger, Result::Failed { text, problems })
     }
 
     pub(crate) fn is_failed(&self) -> bool {
