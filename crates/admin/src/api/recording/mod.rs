@@ -18,7 +18,7 @@ use fanlight_telemetry::recording::{
 };
 use futures_util::stream::{StreamExt as _, unfold};
 use http::HeaderName;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
@@ -91,7 +91,6 @@ pub(crate) async fn answer(
     });
     let headers = [
         (CONTENT_TYPE, LINES),
-        (CACHE_CONTROL, "no-store"),
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     let answer = (headers, Body::from_stream(lines.boxed())).into_response();
