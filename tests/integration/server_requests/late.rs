@@ -78,6 +78,24 @@ async fn late_answer_reaches_a_server_whose_call_has_ended() {
 }
 
 #[tokio::test]
+async fn malformed_answer_ends_the_wait_of_the_server() {
+    let malformed = [
+        r#""jsonrpc":"2.0","result":null"#,
+        r#""jsonrpc":"2.0","result":{},"error":{}"#,
+        r#""result":{}"#,
+    ];
+    for members in malformed {
+        let server = server(Transport::Http).await;
+        let gateway = Gateway::start(&config(&[server.entry("a")])).await;
+        let session = LegacySession::open_with(gateway.mcp, "2025-11-25", EVERYTHING).await;
+        let id = call(&session, "t").await;
+        let answer = format!(r#"{{"id":{id},{members}}}"#);
+        assert_eq!(session.post(&answer).await.status, 400, "{answer}");
+        assert_eq!(reply(&server).await.member("error.code"), Some("-32603"));
+    }
+}
+
+#[tokio::test]
 async fn open_request_of_an_ended_call_gets_an_error_with_the_end_of_the_session() {
     let server = server(Transport::Http).await;
     let gateway = Gateway::start(&config(&[server.entry("a")])).await;

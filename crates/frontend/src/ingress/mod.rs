@@ -38,7 +38,7 @@ use crate::eras::{fault, modern};
 use crate::error::FrontendError;
 use crate::gates::{self, BUSY, Client, Gates, RATE, Refused, SCOPES};
 use crate::protection::Turn;
-use crate::session::RunningRequests;
+use crate::session::{RunningRequests, ServerRequests};
 use crate::settings::{FrontendSettings, NO_MEMORY};
 use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::SuspendedCalls;
@@ -463,7 +463,15 @@ impl<T: Transport> Receiving<'_, T> {
             }
             Ok(Message::Response(response)) => Ok(without_answer(self.response(response).await)),
             Err(MessageError::Batch(text)) => Box::pin(self.batch(text)).await,
-            Err(error) => Err(self.not_a_message(error)),
+            Err(error) => {
+                let refusal = self.not_a_message(error);
+                if refusal.id.as_ref().is_some_and(ServerRequests::is_id)
+                    && let Ok(Some(session)) = self.transport.session(self.origin).await
+                {
+                    end_server_request(&session, &refusal);
+                }
+                Err(refusal)
+            }
         }
     }
 
@@ -500,7 +508,11 @@ impl<T: Transport> Receiving<'_, T> {
                 Ok(Message::Response(response)) => {
                     drop(self.response(response).await);
                 }
-                Err(error) => requests.push(Err(self.not_a_message(error))),
+                Err(error) => {
+                    let refusal = self.not_a_message(error);
+                    end_server_request(&session, &refusal);
+                    requests.push(Err(refusal));
+                }
             }
         }
         Ok(Received::Batch(session, requests))
@@ -530,7 +542,8 @@ impl<T: Transport> Receiving<'_, T> {
                 let untraced = self.untraced(Some(&response.body()));
                 let untraced = untraced.map(|body| response.with_body(&body));
                 let response = untraced.unwrap_or(response);
-                session.session.server_requests.answer(response);
+                let requests = &session.session.server_requests;
+                requests.answer(&response.id(), response);
             }
             None => tracing::debug!("response of a client ignored: it has no session"),
         }
@@ -575,6 +588,16 @@ impl<T: Transport> Receiving<'_, T> {
             Ok((call, kind)) => Ok((Box::new(call), kind)),
             Err(refusal) => Err(refusal.with_request(&parsed.request.id, parsed.span)),
         }
+    }
+}
+
+/// Ends the server's request that a malformed message of a client answers, so that the server does
+/// not wait any longer.
+fn end_server_request(session: &ActiveSession, refusal: &Refusal) {
+    if let Some(id) = &refusal.id {
+        let error = RpcError::new(code::INTERNAL, "the client's answer is malformed");
+        let requests = &session.session.server_requests;
+        requests.answer(id, Response::from_error(&error));
     }
 }
 

@@ -109,11 +109,10 @@ impl ServerRequests {
         }
     }
 
-    /// Passes a client's answer to the waiting server. An answer without an open request is
-    /// ignored, since the request may just have been withdrawn.
-    pub(crate) fn answer(&self, response: Response) {
-        let answered =
-            number(&response.id()).and_then(|number| self.table.lock().open.remove(&number));
+    /// Passes a client's answer to the server that waits for it. An answer without an open request
+    /// is ignored, since the request may just have been withdrawn.
+    pub(crate) fn answer(&self, id: &Json, response: Response) {
+        let answered = number(id).and_then(|number| self.table.lock().open.remove(&number));
         match answered {
             Some(Open {
                 answer,
@@ -229,9 +228,9 @@ mod tests {
         )
     }
 
-    fn answer(text: &'static str) -> Response {
+    fn answer(requests: &ServerRequests, text: &'static str) {
         match Message::parse(Bytes::from_static(text.as_bytes()), 64) {
-            Ok(Message::Response(response)) => response,
+            Ok(Message::Response(response)) => requests.answer(&response.id(), response),
             other => panic!("{other:?}"),
         }
     }
@@ -250,9 +249,10 @@ mod tests {
             third_answer.try_recv().unwrap_err(),
             oneshot::error::TryRecvError::Closed
         );
-        requests.answer(answer(
+        answer(
+            &requests,
             r#"{"jsonrpc":"2.0","id":"fanlight-\u0032","result":{ "a":1E400}}"#,
-        ));
+        );
         assert_eq!(
             second_answer.try_recv().unwrap().body().as_text(),
             r#"{ "a":1E400}"#
@@ -263,11 +263,12 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
             r#"{"jsonrpc":"2.0","id":"1","result":{}}"#,
         ] {
-            requests.answer(answer(text));
+            answer(&requests, text);
         }
-        requests.answer(answer(
+        answer(
+            &requests,
             r#"{"jsonrpc":"2.0","id":"fanlight-1","error":{"code":-1,"message":"no"}}"#,
-        ));
+        );
         assert_eq!(first_answer.try_recv().unwrap().error_code(), Some(-1));
     }
 

@@ -415,14 +415,18 @@ fn called_tools_are_those_that_ran_since_the_oldest_line() {
         ("refused", "refused", "tools/call"),
         ("decided", "decided", "tools/call"),
         ("read", "ok", "resources/read"),
+        ("invented-1", "refused", "tools/call"),
+        ("invented-2", "refused", "tools/call"),
     ] {
         let (endpoint, client) = (Some("/mcp".into()), Some("c/1".into()));
-        let action = Some(action.into());
+        let (action, entry) = (Some(action.into()), entry("ann", item, outcome));
+        let server = entry.server.filter(|_| !item.starts_with("invented"));
         ledger.add(Entry {
             endpoint,
             client,
             action,
-            ..entry("ann", item, outcome)
+            server,
+            ..entry
         });
     }
     ledger.end();
@@ -436,6 +440,8 @@ fn called_tools_are_those_that_ran_since_the_oldest_line() {
         .map(|(key, row)| (&*key.client, &*key.what, row.calls))
         .collect();
     assert!(rows.contains(&("c/1", "files/ran", 2)), "{rows:?}");
+    // Names that no server has are counted together.
+    assert!(rows.contains(&("c/1", "tools/call", 2)), "{rows:?}");
 }
 
 #[test]

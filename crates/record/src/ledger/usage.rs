@@ -73,9 +73,12 @@ fn count(table: &mut BTreeMap<UseKey, Use>, line: &Json) {
         return;
     }
     let (server, item) = (text("server"), text("item"));
-    let what = match item.as_str() {
-        "" => text("action"),
-        item => format!("{server}/{item}"),
+    // A client may invent any number of names. They share a row, which leaves others theirs.
+    let is_unknown = server.is_empty() && outcome != "ok";
+    let what = if item.is_empty() || is_unknown {
+        text("action")
+    } else {
+        format!("{server}/{item}")
     };
     let day = text("time").get(..10).unwrap_or_default().to_owned();
     let mut key = UseKey {

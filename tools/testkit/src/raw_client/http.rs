@@ -293,14 +293,27 @@ impl Response {
         }
     }
 
-    /// The rest of the body as text.
-    pub async fn text(&mut self) -> String {
+    /// The rest of the body, as it is.
+    pub async fn whole_text(&mut self) -> String {
         String::from_utf8(self.bytes().await.expect("a whole body")).expect("UTF-8")
+    }
+
+    /// The rest of the body; of an event stream the last message, since an answer may be a stream
+    /// if it takes its time.
+    pub async fn text(&mut self) -> String {
+        if !self.is_event_stream() {
+            return self.whole_text().await;
+        }
+        let mut last = String::new();
+        while let Some(event) = self.event().await.expect("a whole stream") {
+            last = event;
+        }
+        last
     }
 
     /// The rest of the body and the connection for the next request.
     pub async fn finish(mut self) -> (String, Connection) {
-        (self.text().await, self.connection)
+        (self.whole_text().await, self.connection)
     }
 
     /// The data of the next event with data, or `None` at the end of the stream.
@@ -342,7 +355,7 @@ impl Response {
     /// JSON.
     pub async fn messages(&mut self) -> (Vec<String>, String) {
         if !self.is_event_stream() {
-            return (Vec::new(), self.text().await);
+            return (Vec::new(), self.whole_text().await);
         }
         let mut events = Vec::new();
         while let Some(event) = self.event().await.expect("a whole stream") {
