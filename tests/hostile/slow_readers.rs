@@ -13,7 +13,7 @@ use crate::scripted::{Era, Reply};
 use crate::target::{Bounds, Target};
 
 const MIB: usize = 1 << 20;
-const IMPATIENT: &str = r#""x-limits":"write=1s,header=1s,keepAlive=1s""#;
+const IMPATIENT: &str = r#""x-limits":"write=2s,header=10s,keepAlive=1s""#;
 
 async fn target_with_long_answers(bytes: usize) -> Target {
     let target = Target::with(IMPATIENT).await;

@@ -377,7 +377,7 @@ async fn own_tools_need_no_turn_of_a_tool_no_hook_and_no_item_of_a_policy() {
     let entry = server.entry("a");
     let entry = entry.replacen(":{", r#":{"allowTools":{"delete_*":["group:nobody"]},"#, 1);
     let config = format!(
-        r#"{{"hooks":[{{"url":"http://{}/judge","match":{{"tool":["a/show"]}}}}],
+        r#"{{"hooks":[{{"url":"http://{}/judge","timeout":"10s","match":{{"tool":["a/show"]}}}}],
             "limits":{{"rates":[{{"for":"tool","rate":"1/h"}},{{"for":"principal","rate":"1000/h","queue":"1s"}}]}},
             "endpoints":{{"/mcp":{{"lean":{{}},"results":{{}}}}}},"mcpServers":{{{entry}}}}}"#,
         guardrail.address

@@ -694,7 +694,7 @@ async fn hooks_traces_and_the_audit_log_see_the_whole() {
     let state = folder.path().join("state");
     let state = state.display();
     let more = format!(
-        r#""stateDir":"{state}","hooks":[{{"url":"http://{}/judge","when":["result"]}}],"#,
+        r#""stateDir":"{state}","hooks":[{{"url":"http://{}/judge","timeout":"10s","when":["result"]}}],"#,
         hook.address
     );
     let config = config("{}", false, &[&one], &more);
