@@ -71,7 +71,7 @@ impl Differences {
         all
     }
 
-    fn reads(&self, attribute: &str) -> bool {
+    pub(crate) fn reads(&self, attribute: &str) -> bool {
         self.reads.attributes.contains(attribute)
     }
 

@@ -241,6 +241,17 @@ impl Policies {
         let identity = client.caller.identity()?;
         let endpoint = client.caller.endpoint().full_path();
         let differences = &self.shared.differences;
+        // A client may hide its address by headers that contradict those of a proxy.
+        let has_address = client
+            .address
+            .is_none_or(|address| !address.is_unspecified());
+        if differences.reads("address") && !has_address {
+            return Some(Arc::new(ClientRights {
+                known: Arc::default(),
+                shared: Arc::clone(&self.shared),
+                context: Vec::new(),
+            }));
+        }
         let key = differences.key(client, identity, endpoint);
         if let Some(kept) = self.clients.get(&key) {
             return Some(if differences.reads_requests() {

@@ -647,6 +647,29 @@ fn client_cannot_make_policies_remember_more_by_what_it_says_of_itself() {
 }
 
 #[test]
+fn client_that_hides_its_address_may_do_nothing_if_policies_read_addresses() {
+    let rights_of = |policies: &Policies, address: [u8; 4]| {
+        let client = client_of(identity("a", &[]), Endpoint::Default);
+        let address = Some(address.into());
+        let context = CallContext { address, ..client };
+        policies.rights_of(&context).unwrap()
+    };
+    let blocked = policies(
+        r#"permit(principal, action, resource);
+        forbid(principal, action, resource) when { context has address && context.address == ip("192.0.2.7") };"#,
+    );
+    assert_eq!(
+        call(&*rights_of(&blocked, [192, 0, 2, 8]), "s/t", "{}"),
+        "allow"
+    );
+    for address in [[192, 0, 2, 7], [0; 4]] {
+        assert_eq!(call(&*rights_of(&blocked, address), "s/t", "{}"), "hidden");
+    }
+    let other = policies("permit(principal, action, resource);");
+    assert_eq!(call(&*rights_of(&other, [0; 4]), "s/t", "{}"), "allow");
+}
+
+#[test]
 fn what_policies_remember_is_limited_in_bytes_and_shared_among_clients() {
     let source: String = (0..50)
         .map(|n| {

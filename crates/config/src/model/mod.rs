@@ -63,8 +63,8 @@ options! {
         "publicUrl" [live] => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://mcp.example.com";
         /// Addresses or networks (CIDR) of reverse proxies. The address of a client behind them is
         /// the last one in `Forwarded` or `X-Forwarded-For` that is not a trusted proxy. If the two
-        /// headers differ or are malformed, it is the proxy's address. The address matters only for
-        /// shares of limits, traces and logs.
+        /// headers differ or are malformed, it is `0.0.0.0`, and policies that read `address` permit
+        /// nothing. Limits, traces and logs use the address, too.
         "trustedProxies" [live] => trusted_proxies: Vec<IpNet> = Vec::new(), Each(NETWORK), example "# [10.0.0.0/8]";
         /// Path of the deprecated HTTP+SSE transport of 2024-11-05, for clients that support
         /// nothing newer; null or `off` disables it. It serves the default endpoint.

@@ -1,12 +1,13 @@
-//! The address of a client behind trusted reverse proxies. It is used only for shares of limits,
-//! traces and logs.
+//! The address of a client behind trusted reverse proxies, for shares of limits, policies, traces and
+//! logs.
 //!
 //! Each proxy appends its own peer's address. So proxies wrote only the entries to the right of the
-//! first address that is not a proxy's. A client may have invented the rest.
+//! first address that is not a proxy's. A client may have invented the rest, and the other one of
+//! two headers.
 //!
 //! Source: RFC 7239, 4 to 6; `X-Forwarded-For` has no specification.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName};
@@ -22,9 +23,9 @@ const MAX_PROXIES: usize = 32;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies(pub(super) Vec<IpNet>);
 
-/// A header without a client: it is malformed, or names only proxies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NoClient;
+/// The address of a client whose proxy does not name it clearly. No client has this address, so
+/// policies can tell.
+const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl TrustedProxies {
     /// Trusts the proxies in these networks.
@@ -32,21 +33,23 @@ impl TrustedProxies {
         Self(networks)
     }
 
-    /// The client's address for a request that arrived from `peer`. If `peer` is no trusted proxy,
-    /// or the proxies say nothing trustworthy, this is `peer`. An unknown port is 0.
+    /// The client's address for a request that arrived from `peer`. This is `peer` if it is no
+    /// trusted proxy, or names nobody but proxies; unspecified if the headers are malformed or
+    /// contradict each other. An unknown port is 0.
     pub fn client(&self, peer: SocketAddr, headers: &HeaderMap) -> SocketAddr {
         if self.0.is_empty() || !self.contains(peer.ip()) {
             return peer;
         }
         let named = (
-            self.client_in(headers, &FORWARDED, elements),
-            self.client_in(headers, &X_FORWARDED_FOR, entries),
+            self.client_in(peer, headers, &FORWARDED, elements),
+            self.client_in(peer, headers, &X_FORWARDED_FOR, entries),
         );
         match named {
-            (Some(Ok(client)), None) | (None, Some(Ok(client))) => client,
+            (None, None) => peer,
+            (Some(client), None) | (None, Some(client)) => client.unwrap_or(UNKNOWN),
             // A proxy that writes one of the headers passes the client's own other one through.
-            (Some(Ok(one)), Some(Ok(other))) if one.ip() == other.ip() => one,
-            _ => peer,
+            (Some(Some(one)), Some(Some(other))) if one.ip() == other.ip() => one,
+            _ => UNKNOWN,
         }
     }
 
@@ -55,14 +58,16 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// The last address in these fields that is no trusted proxy; `None` without such a field.
-    /// `read` returns a field's addresses, the last first.
+    /// The last address in these fields that is no trusted proxy, else `peer`; `None` without such a
+    /// field, and `Some(None)` if it is malformed. `read` returns a field's addresses, the last
+    /// first.
     fn client_in(
         &self,
+        peer: SocketAddr,
         headers: &HeaderMap,
         name: &HeaderName,
         read: Read,
-    ) -> Option<Result<SocketAddr, NoClient>> {
+    ) -> Option<Option<SocketAddr>> {
         let fields: Vec<_> = headers.get_all(name).iter().collect();
         if fields.is_empty() {
             return None;
@@ -73,7 +78,7 @@ impl TrustedProxies {
             .take(MAX_PROXIES);
         let client =
             addresses.find(|address| address.is_none_or(|address| !self.contains(address.ip())));
-        Some(client.flatten().ok_or(NoClient))
+        Some(client.unwrap_or(Some(peer)))
     }
 }
 
@@ -300,7 +305,7 @@ mod tests {
         ] {
             assert_eq!(
                 client(&[(FWD, spoofed), (XFF, "192.0.2.7")]),
-                PEER,
+                UNKNOWN.to_string(),
                 "{spoofed}: the two differ"
             );
             let own = client(&[(FWD, spoofed), (FWD, "for=192.0.2.7")]);
@@ -312,23 +317,23 @@ mod tests {
             "for=\"x, for=\"[2001:db8::7]\"",
             "for=1.1.1.1;for=192.0.2.7",
         ] {
-            assert_eq!(client(&[(FWD, joined)]), PEER, "{joined}");
+            assert_eq!(client(&[(FWD, joined)]), UNKNOWN.to_string(), "{joined}");
         }
     }
 
     #[test]
-    fn address_of_the_proxy_counts_where_the_client_is_not_named() {
+    fn address_is_the_proxys_without_a_client_and_unknown_with_an_unclear_one() {
         let chain = "10.0.0.9, ".repeat(5_000) + "10.0.0.9";
+        for fields in [&[][..], &[(XFF, "10.0.0.9")], &[(XFF, &chain)]] {
+            assert_eq!(client(fields), PEER, "{fields:?}");
+        }
         for fields in [
-            &[][..],
-            &[(XFF, "")],
+            &[(XFF, "")][..],
             &[(XFF, "unknown")],
             &[(XFF, "192.0.2.7, _hidden")],
             &[(XFF, "192.0.2.7,")],
             &[(XFF, "192.0.2.256")],
             &[(XFF, "192.0.2.7:port")],
-            &[(XFF, "10.0.0.9")],
-            &[(XFF, &chain)],
             &[(XFF, "fe80::1%eth0")],
             &[(XFF, "192.0.2.7\u{fc}")],
             &[(FWD, "for=unknown")],
@@ -342,7 +347,7 @@ mod tests {
             &[(FWD, "for=\"192.0.2.\\7\"")],
             &[(FWD, "192.0.2.7")],
         ] {
-            assert_eq!(client(fields), PEER, "{fields:?}");
+            assert_eq!(client(fields), UNKNOWN.to_string(), "{fields:?}");
         }
     }
 
@@ -352,7 +357,7 @@ mod tests {
         fn appended_address_decides(left in "[ -~]{0,40}") {
             prop_assert_eq!(client(&[(XFF, &format!("{left},192.0.2.7"))]), "192.0.2.7:0");
             let joined = client(&[(FWD, &format!("{left},for=192.0.2.7"))]);
-            prop_assert!(joined == "192.0.2.7:0" || joined == PEER, "{}", joined);
+            prop_assert!(joined == "192.0.2.7:0" || joined == UNKNOWN.to_string(), "{}", joined);
         }
     }
 
