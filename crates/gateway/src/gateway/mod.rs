@@ -18,7 +18,7 @@ use fanlight_canonical::{
     Rewritten, ServerMessages, SessionKey,
 };
 use fanlight_protocol::json::Json;
-use fanlight_protocol::result::ResultView as _;
+use fanlight_protocol::result::{ResultView as _, is_public};
 use fanlight_protocol::{Method, Response, RpcError};
 use futures_util::future::OptionFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
@@ -29,7 +29,7 @@ use crate::catalogue::{ListKind, ListWatcher, as_shown, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys};
 use crate::fault;
 use crate::notices::Notices;
-use crate::reads::{CacheLimits, Reads};
+use crate::reads::{CacheLimits, Reads, with_member};
 use crate::results::{KeptResults, ResultFiles};
 use crate::routing::{Asked, Directory, Routed, Target};
 use crate::subscribed::SessionSubscriptions;
@@ -378,6 +378,11 @@ impl Gateway {
                 &request.context.capabilities,
             ))
         });
+        let answer = match request.method {
+            Method::CallTool => answer,
+            _ if view.has_policy() => made_private(answer),
+            _ => answer,
+        };
         match request.method {
             Method::ListTools
             | Method::Discover
@@ -493,6 +498,15 @@ fn note_target(context: &CallContext, method: &Method, params: Option<&Json>, ba
             .canary_of(&context.caller)
             .map(|canary| canary.client.name().into()),
     });
+}
+
+/// An answer that no cache may serve to another client, whose rights may differ (2026-07-28
+/// server/utilities/caching).
+fn made_private(answer: Response) -> Response {
+    let is_public = answer.result().is_some_and(|result| is_public(&result));
+    let private = || with_member(&answer, "cacheScope", r#""private""#);
+    let private = is_public.then(private).flatten();
+    private.unwrap_or(answer)
 }
 
 /// The description of the only server for a client. It is unchanged if that server is transparent

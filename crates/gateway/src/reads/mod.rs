@@ -543,13 +543,18 @@ fn public_ttl(response: &Response) -> Option<Duration> {
 /// The response with a `ttlMs` of `left`, so that a client keeps it no longer than the server
 /// permits.
 fn with_ttl(response: &Response, left: i64) -> Option<Response> {
+    with_member(response, "ttlMs", &left.to_string())
+}
+
+/// The response with another value of a member that its result has.
+pub(crate) fn with_member(response: &Response, member: &str, value: &str) -> Option<Response> {
     let body = response.body();
-    let place = body.place("ttlMs")?;
-    if body.slice(place.clone()).as_i64() == Some(left) {
+    let place = body.place(member)?;
+    if body.slice(place.clone()).as_text() == value {
         return Some(response.clone());
     }
     let mut edits = Edits::new(body.bytes().clone());
-    edits.replace(place, left.to_string().into_bytes());
+    edits.replace(place, value.to_owned().into_bytes());
     let body: Json = edits.finish_json();
     Some(response.with_body(&body))
 }

@@ -460,6 +460,39 @@ async fn policy_that_permits_everything_changes_nothing() {
 }
 
 #[tokio::test]
+async fn answers_under_a_policy_are_for_their_client_alone() {
+    let hints = r#""ttlMs":9,"cacheScope":"public""#;
+    for servers in [&["a"][..], &["a", "b"]] {
+        for (policy, scope) in [
+            (None, "public"),
+            (Some("permit(principal, action, resource);"), "private"),
+        ] {
+            let scene = unlisted_under(policy, servers).await;
+            for backend in &scene.backends {
+                backend.answer(
+                    "tools/list",
+                    r#""result":{"tools":[],"ttlMs":9,"cacheScope":"public"}"#,
+                );
+                backend.answer(
+                    "resources/read",
+                    r#""result":{"contents":[],"ttlMs":9,"cacheScope":"public"}"#,
+                );
+            }
+            for (method, params) in [
+                ("tools/list", None),
+                ("resources/read", Some(r#"{"uri":"file:///made/1"}"#)),
+            ] {
+                let answer = ask(&scene, &client("ann", &[]), method, params).await;
+                assert!(
+                    answer.as_text().contains(&hints.replace("public", scope)),
+                    "{answer}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn unlisted_resource_is_read_where_the_policy_permits_it() {
     const POLICY: &str = r#"permit(principal, action in [Action::"read", Action::"getSkill", Action::"subscribe"], resource);
         forbid(principal, action, resource in Server::"a") when { resource.name like "file:///secret/*" };

@@ -89,6 +89,11 @@ impl View {
         }
     }
 
+    /// Whether answers may depend on the client's rights.
+    pub(crate) fn has_policy(&self) -> bool {
+        self.topology.policy.is_some()
+    }
+
     /// The view of all servers and entries, with the lists of the same reader.
     pub(crate) fn without_filters(&self) -> Self {
         Self::everything_for(&self.topology, self.reader())
