@@ -184,13 +184,13 @@ pub(super) fn invalid_json<'a>(entries: impl Iterator<Item = &'a InvalidEntry>) 
     (!is_empty).then(|| list.finish())
 }
 
-/// The collisions as clients get them.
+/// The collisions as clients get them, since each page has them.
 pub(super) fn collisions_json(kind: Option<ListKind>, collisions: &[Collision]) -> Option<Json> {
     if collisions.is_empty() {
         return None;
     }
     let mut list = ArrayBuilder::default();
-    for collision in collisions {
+    for collision in collisions.iter().take(MOST_LEFT_OUT) {
         let mut object = ObjectBuilder::new();
         object.string(kind.map_or("key", ListKind::key), &collision.key);
         object
