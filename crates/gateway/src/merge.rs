@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use fanlight_canonical::Outcome;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{Member, ObjectBuilder};
+use fanlight_protocol::meta::{PROGRESS_TOKEN, RELATED_TASK};
 use fanlight_protocol::result::{CACHING_HINTS, has_caching_hints, is_private, is_public};
 
 /// The `_meta` key that contains each server's own part.
@@ -77,7 +78,7 @@ pub fn merge<'a>(
                 key == "_meta" || CACHING_HINTS.contains(&key) || except.members.contains(&key)
             });
             if let Some(meta) = result.get("_meta") {
-                metas.add(&meta, |_| false);
+                metas.add(&meta, |key| [PROGRESS_TOKEN, RELATED_TASK].contains(&key));
             }
         }
     }
@@ -438,6 +439,14 @@ mod tests {
         );
         let meta = r#"{"dev.fanlight/backends":{"a":{"outcome":"ok","_meta":{"dev.fanlight/backends":{"x":1},"dev.fanlight/collisions":[7]}}},"dev.fanlight/collisions":[]}"#;
         assert_eq!(text(&merged).1, meta);
+    }
+
+    #[test]
+    fn keys_of_one_request_are_not_taken() {
+        let own =
+            r#"{"_meta":{"progressToken":null,"io.modelcontextprotocol/related-task":{},"k":1}}"#;
+        let merged = merge(&[contribution("a", &[own])], Except::default(), &[]);
+        assert_eq!(text(&merged).1, r#"{"k":1}"#);
     }
 
     #[test]
