@@ -26,6 +26,7 @@ mod reads;
 mod results;
 mod routing;
 mod search;
+mod shape;
 mod subscribed;
 mod tasks;
 mod topology;

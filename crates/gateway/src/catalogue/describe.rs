@@ -12,6 +12,7 @@ use super::Change;
 use super::starting::{Wait, late_error};
 use crate::extensions;
 use crate::merge::{self, Contribution, Except};
+use crate::shape::DESCRIPTION;
 use crate::topology::{Filtered, Member, View};
 
 /// Members that this module merges by rules of their own, or that concern one hop only.
@@ -36,7 +37,7 @@ pub(crate) async fn describe_all(view: &View, identity: &Json, client: &CallCont
         let description = description.unwrap_or_else(|_| Err(late_error(&*backend.client, limit)));
         (
             backend.name(),
-            description.map(|description| admitted(backend, description)),
+            description.map(|description| fitted(view, admitted(backend, description))),
         )
     }))
     .await;
@@ -47,6 +48,15 @@ pub(crate) async fn describe_all(view: &View, identity: &Json, client: &CallCont
             .count(),
     );
     as_shown(view, merged(&descriptions, identity))
+}
+
+/// A server's description without what makes strict clients refuse the merged one.
+fn fitted(view: &View, description: ServerDescription) -> ServerDescription {
+    if !view.topology().leaves_out_invalid() {
+        return description;
+    }
+    let fitted = DESCRIPTION.fit(description.json());
+    fitted.map_or(description, Into::into)
 }
 
 /// A server's description without its instructions if clients may not see them.

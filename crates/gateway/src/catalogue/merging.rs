@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::Rewritten;
-use fanlight_protocol::json::{Edits, Json, Kind, rewrite_object};
+use fanlight_protocol::json::{Edits, Json, Kind};
 
 use super::needs::Needs;
 use super::shown::Collision;
 use super::snapshot::{Entry, InvalidEntry, Part, Snapshot, UnreadableEntry};
 use super::{ListKind, rewritten, view};
 use crate::merge::Contribution;
+use crate::shape::ENTRY;
 use crate::topology::{BackendId, Member, Topology};
 use crate::uri_places as places;
 
@@ -224,7 +225,7 @@ impl Snapshot {
             // No request can name this entry, but the server lists it.
             return self.entries.push(unnamed(element, None));
         };
-        let (range, element) = match is_checked.then(|| without_nulls(&element)).flatten() {
+        let (range, element) = match is_checked.then(|| ENTRY.fit(&element)).flatten() {
             Some(element) => (key_of(&element).unwrap_or(range), element),
             None => (range, element),
         };
@@ -445,22 +446,8 @@ impl Snapshot {
     }
 }
 
-/// The members of entries that are optional, each with the kind of its value.
-const OPTIONAL: [(&str, Kind); 10] = [
-    ("title", Kind::String),
-    ("description", Kind::String),
-    ("mimeType", Kind::String),
-    ("size", Kind::Number),
-    ("icons", Kind::Array),
-    ("arguments", Kind::Array),
-    ("annotations", Kind::Object),
-    ("execution", Kind::Object),
-    ("outputSchema", Kind::Object),
-    ("_meta", Kind::Object),
-];
-
-/// The reason why no client with a strict library takes the entry; a `null` of an optional member
-/// is none, since it can be removed.
+/// The reason why no client with a strict library takes the entry. Faults of optional members are
+/// none, since [`ENTRY`] removes them.
 fn invalid_reason(kind: ListKind, entry: &Json) -> Option<&'static str> {
     if !entry.is_object() {
         return Some("it is no object");
@@ -473,21 +460,6 @@ fn invalid_reason(kind: ListKind, entry: &Json) -> Option<&'static str> {
     }
     if !has_text(entry, "name") {
         return Some("it has no `name`");
-    }
-    let has_other_kind = |(member, expected): &(&str, Kind)| {
-        entry
-            .get(member)
-            .is_some_and(|value| !matches!(value.kind(), Kind::Null) && value.kind() != *expected)
-    };
-    if OPTIONAL.iter().any(has_other_kind) {
-        return Some("a member has a value of another type than MCP defines");
-    }
-    let all_have = |member: &str, name: &str| {
-        let list = entry.get(member).unwrap_or_default();
-        list.items().all(|element| has_text(&element, name))
-    };
-    if !all_have("icons", "src") || !all_have("arguments", "name") {
-        return Some("an icon has no `src`, or an argument no `name`");
     }
     (kind == ListKind::Tools)
         .then(|| schema_fault(entry))
@@ -523,16 +495,6 @@ fn schema_fault(tool: &Json) -> Option<&'static str> {
         .then_some("`properties` or `required` of its `inputSchema` is not valid")
 }
 
-/// The entry without optional members that are `null`, if it has any.
-fn without_nulls(entry: &Json) -> Option<Json> {
-    let is_null = |member: &fanlight_protocol::json::Member| {
-        OPTIONAL.iter().any(|(name, _)| member.is(entry, name))
-            && entry.slice(member.value.clone()).kind() == Kind::Null
-    };
-    let has_any = entry.members().any(|member| is_null(&member));
-    has_any.then(|| rewrite_object(entry, |member| !is_null(member), b""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -548,6 +510,7 @@ mod tests {
             format!(r#"{{"name":"a",{schema},"description":null,"icons":[{{"src":"x"}}]}}"#),
             r#"{"name":"a","inputSchema":{"type":"object","properties":{"x":true},"required":["x"]}}"#.into(),
             format!(r#"{{"name":"a",{schema},"outputSchema":{{"type":"array"}},"vendor":null}}"#),
+            format!(r#"{{"name":"a",{schema},"description":1,"icons":[{{}}]}}"#),
         ] {
             assert_eq!(invalid_reason(ListKind::Tools, &json(&valid)), None, "{valid}");
         }
@@ -563,8 +526,6 @@ mod tests {
             r#"{"name":"a","inputSchema":{"type":"object","properties":null}}"#.into(),
             r#"{"name":"a","inputSchema":{"type":"object","properties":{"x":null}}}"#.into(),
             r#"{"name":"a","inputSchema":{"type":"object","required":[1]}}"#.into(),
-            format!(r#"{{"name":"a",{schema},"description":1}}"#),
-            format!(r#"{{"name":"a",{schema},"icons":[{{}}]}}"#),
         ] {
             assert!(
                 invalid_reason(ListKind::Tools, &json(&invalid)).is_some(),
@@ -572,16 +533,5 @@ mod tests {
             );
         }
         assert!(invalid_reason(ListKind::Resources, &json(r#"{"uri":"x:1"}"#)).is_some());
-        assert!(
-            invalid_reason(ListKind::Prompts, &json(r#"{"name":"p","arguments":[{}]}"#)).is_some()
-        );
-    }
-
-    #[test]
-    fn null_of_an_optional_member_is_removed() {
-        let entry = json(r#"{"name":"a", "title":null, "x":null,"_meta":null}"#);
-        let cleaned = without_nulls(&entry).unwrap();
-        assert_eq!(cleaned.as_text(), r#"{"name":"a", "x":null}"#);
-        assert!(without_nulls(&cleaned).is_none());
     }
 }
