@@ -14,6 +14,7 @@ use crate::catalogue::{answer_reason, cut_off};
 use crate::cursor::{CursorSeal, TasksPosition};
 use crate::fault;
 use crate::merge::{self, Contribution, Except, Merged};
+use crate::shape::TASK;
 use crate::topology::{Filtered, Member, View};
 
 const MEMBER: &str = "tasks";
@@ -155,7 +156,13 @@ impl Page<'_> {
             Part::Page(result) => {
                 let more = result.get(NEXT).filter(|next| next.kind() == Kind::String);
                 let context = &self.call.context;
+                let is_checked = self.view.topology().leaves_out_invalid();
                 for task in result.get(MEMBER).unwrap_or_default().items() {
+                    let fitted = match is_checked {
+                        true => TASK.fit(&task),
+                        false => Some(task),
+                    };
+                    let Some(task) = fitted else { continue };
                     let task = self.tasks.for_client(self.view, context, backend.id, task);
                     // The server also lists tasks of tools that the endpoint hides, and perhaps tasks
                     // of other clients.
