@@ -265,22 +265,24 @@ pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Res
 /// limits the bytes, and no real batch comes near.
 const MOST_IN_BATCH: usize = 10_000;
 
-/// The messages in one frame. `batches` says whether there may be several.
+/// The messages in one frame. `batches` says whether there may be several; some servers of every
+/// revision send an answer in a batch. Invalid messages in a batch are left out.
 pub(crate) fn messages(text: Bytes, batches: bool) -> Result<Messages, MessageError> {
     match Message::parse_for_forwarding(without_mark(text), DEFAULT_NESTING) {
         Ok(message) => Ok(Messages::One(Some(message))),
-        Err(MessageError::Batch(text)) if batches => {
-            let batch = Message::parse_batch(text, DEFAULT_NESTING, MOST_IN_BATCH, Sender::Server)
-                .map_err(|error| MessageError::Invalid {
-                    reason: error.to_string(),
-                    id: None,
-                })?;
-            Ok(Messages::Several(
-                batch
-                    .into_iter()
-                    .collect::<Result<Vec<_>, _>>()?
-                    .into_iter(),
-            ))
+        Err(MessageError::Batch(text)) => {
+            let batch =
+                Message::parse_batch(text.clone(), DEFAULT_NESTING, MOST_IN_BATCH, Sender::Server)
+                    .map_err(|error| MessageError::Invalid {
+                        reason: error.to_string(),
+                        id: None,
+                    })?;
+            let mut found: Vec<_> = batch.into_iter().flatten().collect();
+            found.retain(|message| batches || matches!(message, Message::Response(_)));
+            if found.is_empty() {
+                return Err(MessageError::Batch(text));
+            }
+            Ok(Messages::Several(found.into_iter()))
         }
         Err(error) => Err(error),
     }
@@ -559,16 +561,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_are_accepted_in_one_revision_only() {
-        let batch = || {
-            Bytes::from_static(
-                br#"[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","method":"n"}]"#,
-            )
-        };
-        assert_eq!(messages(batch(), true).map(Iterator::count), Ok(2));
-        assert!(messages(batch(), false).is_err());
-        let broken = Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"result":{}},7]"#);
-        assert!(messages(broken, true).is_err());
+    fn batches_are_accepted_in_one_revision_and_answers_in_them_in_all() {
+        const ANSWER: &str = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        const NEWS: &str = r#"{"jsonrpc":"2.0","method":"n"}"#;
+        let count =
+            |batch: String, batches| messages(batch.into(), batches).ok().map(Iterator::count);
+        for (batch, with, without) in [
+            (format!("[{ANSWER},{NEWS}]"), Some(2), Some(1)),
+            (format!("[7,{ANSWER},[]]"), Some(1), Some(1)),
+            (format!("[{NEWS}]"), Some(1), None),
+            ("[7]".into(), None, None),
+            ("[]".into(), None, None),
+            (format!("[{ANSWER}"), None, None),
+        ] {
+            assert_eq!(count(batch.clone(), true), with, "{batch}");
+            assert_eq!(count(batch.clone(), false), without, "{batch}");
+        }
     }
 
     #[test]
