@@ -21,7 +21,7 @@ pub(crate) struct NotificationFilter {
 pub(crate) enum LogGate {
     /// None: a modern request without a level (2026-07-28 server/utilities/logging).
     Closed,
-    /// Messages at or above a level.
+    /// Messages at or above a level, and those of an unknown level, which the server has let through.
     AtLeast(LogLevel),
     /// All: a legacy session without a level leaves the choice to the server.
     Open,
@@ -65,7 +65,7 @@ impl LogGate {
         match self {
             Self::Closed => false,
             Self::Open => true,
-            Self::AtLeast(least) => message.log_level().is_some_and(|level| level >= least),
+            Self::AtLeast(least) => message.log_level().is_none_or(|level| level >= least),
         }
     }
 }
@@ -121,7 +121,8 @@ mod tests {
         assert!(passes(LogGate::AtLeast(LogLevel::Warning), "warning"));
         assert!(passes(LogGate::AtLeast(LogLevel::Warning), "error"));
         assert!(!passes(LogGate::AtLeast(LogLevel::Warning), "notice"));
-        assert!(!passes(LogGate::AtLeast(LogLevel::Debug), "loud"));
+        assert!(passes(LogGate::AtLeast(LogLevel::Emergency), "loud"));
+        assert!(!passes(LogGate::Closed, "loud"));
         assert!(passes(LogGate::Open, "loud"));
     }
 
