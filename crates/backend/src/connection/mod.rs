@@ -10,6 +10,7 @@ pub(crate) mod supervisor;
 mod tools;
 
 use std::future::pending;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ pub(crate) struct Connection {
     /// and for servers whose safe calls are repeated.
     tools: Option<ToolTable>,
     tools_loaded: OnceCell<()>,
+    /// Whether an odd number of calls have failed, errors in answers included.
+    has_failed: AtomicBool,
     hints: HintReadings,
     since: Instant,
     /// Set for a legacy server over HTTP that may ask the client.
@@ -180,6 +183,7 @@ impl Connection {
             tasks,
             tools,
             tools_loaded: OnceCell::new(),
+            has_failed: AtomicBool::new(false),
             hints: HintReadings::new(),
             since: Instant::now(),
             usage: ProcessUsage::default(),
@@ -226,7 +230,7 @@ impl Connection {
                 Box::pin(self.raise_log_level(level, &call.context.trace)).await;
             }
             let (mut is_first, mut redirects) = (true, 0);
-            let response = loop {
+            let outcome = loop {
                 let mirrored = match self.mirrored_members(call) {
                     MirroredMembers {
                         is_unread: true, ..
@@ -284,13 +288,18 @@ impl Connection {
                             instead: Err(error),
                         });
                     }
-                    Err(error) => return Err(error.into()),
+                    Err(error) => break Err(error),
                 };
                 if !std::mem::take(&mut is_first) || !self.rejects_headers(call, &response) {
-                    break response;
+                    break Ok(response);
                 }
                 progress.deadline.set_sent(false);
                 Box::pin(self.reload_tools()).await;
+            };
+            let response = if self.doubts_session(call, &outcome) {
+                Box::pin(self.unless_forgotten(call, outcome)).await?
+            } else {
+                outcome?
             };
             if !self.revision().has_sessions
                 && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION)

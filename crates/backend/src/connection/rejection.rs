@@ -11,7 +11,9 @@
 //!
 //! Servers also reject ended sessions with other statuses, or with an error that has the request's
 //! id. As requests have such outcomes too, the server is asked in the same session in any case.
+//! Some even answer every request in an ended session with an error of any kind, or with nothing.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fanlight_protocol::{Json, Response, code};
@@ -42,7 +44,10 @@ impl Connection {
                 .await;
         }
         let is_harmless = call.method.changes_nothing();
-        let is_certain = !is_harmless && self.refuses_everything(status, &call.context.trace).await;
+        let is_certain = !is_harmless
+            && self
+                .refuses_everything(Some(status), &call.context.trace)
+                .await;
         // 2025-11-25 basic/transports, Session Management: start a new session.
         let has_ended = status == 404 || (is_certain && signs.is_named);
         let loss = if has_ended && self.transport.has_session() {
@@ -98,8 +103,10 @@ impl Connection {
             (_, 408 | 425 | 429 | 501..) => false,
             _ => !self.is_confirmed(),
         };
-        let refuses =
-            may_concern_session && self.refuses_everything(status, &call.context.trace).await;
+        let refuses = may_concern_session
+            && self
+                .refuses_everything(Some(status), &call.context.trace)
+                .await;
         let outcome = match (body.filter(|_| signs.answers || status == 200), status) {
             (Some(error), _) => Ok(Response::from_error_object(&error)),
             (None, 401 | 403) => Err(BackendError::Unauthorized { status }),
@@ -132,28 +139,75 @@ impl Connection {
 
     /// Whether the server refuses everything in the session, as it refused a stream with `status`.
     pub(crate) async fn has_lost_session(&self, status: u16) -> bool {
-        self.refuses_everything(status, &self.context.root).await
+        self.refuses_everything(Some(status), &self.context.root)
+            .await
+    }
+
+    /// Whether the outcome of a call is a reason to ask whether the server has forgotten the session:
+    /// each failure of a list, which clients would miss, and every second one of other calls.
+    pub(super) fn doubts_session(
+        &self,
+        call: &Call,
+        outcome: &Result<Response, BackendError>,
+    ) -> bool {
+        let has_failed = match outcome {
+            Ok(response) => {
+                response.is_error() && response.error_code() != Some(code::METHOD_NOT_FOUND)
+            }
+            Err(error) => matches!(error, BackendError::Malformed { .. }),
+        };
+        has_failed
+            && self.transport.session().is_some()
+            && !self.is_confirmed()
+            && (call.method.is_list() || self.has_failed.fetch_not(Ordering::Relaxed))
+    }
+
+    /// The outcome of a call, unless the server has forgotten the session. A call that may have run
+    /// is not repeated.
+    pub(super) async fn unless_forgotten(
+        &self,
+        call: &Call,
+        outcome: Result<Response, BackendError>,
+    ) -> Result<Response, Failure> {
+        if !self.refuses_everything(None, &call.context.trace).await {
+            return Ok(outcome?);
+        }
+        let loss = Loss::SessionGone;
+        Err(if call.method.changes_nothing() {
+            Failure::NotRun {
+                loss,
+                instead: outcome,
+            }
+        } else {
+            Failure::MayHaveRun { loss, outcome }
+        })
     }
 
     /// Whether the server refuses harmless requests that every server should answer, with
-    /// the same status or with the 404 of an ended session.
-    async fn refuses_everything(&self, status: u16, within: &Parent) -> bool {
+    /// the same status or with the 404 of an ended session. `None` also stands for errors and
+    /// malformed answers with a status of success.
+    async fn refuses_everything(&self, status: Option<u16>, within: &Parent) -> bool {
         for method in self.revision().harmless {
-            match self.try_ask(within, method, None).await {
-                // The server answers, but does not know the method.
+            let (refused, code) = match self.try_ask(within, method, None).await {
                 Ok(Reply::Rejected {
-                    error: Some(error),
-                    session: SessionSigns { answers: true, .. },
+                    status,
+                    error,
+                    session,
                     ..
-                }) if error.get("code").and_then(|code| code.as_i64())
-                    == Some(code::METHOD_NOT_FOUND) =>
-                {
-                    return false;
+                }) => {
+                    let error = error.filter(|_| session.answers);
+                    (status, error.and_then(|error| error.get("code")?.as_i64()))
                 }
-                Ok(Reply::Rejected {
-                    status: refused, ..
-                }) if refused == status || refused == 404 => {}
+                Ok(Reply::Answer { response, .. }) if status.is_none() && response.is_error() => {
+                    (200, response.error_code())
+                }
+                Err(BackendError::Malformed { .. }) if status.is_none() => (200, None),
                 _ => return false,
+            };
+            // The server answers, but does not know the method.
+            let is_unknown = code == Some(code::METHOD_NOT_FOUND);
+            if is_unknown || ![404, status.unwrap_or(200)].contains(&refused) {
+                return false;
             }
         }
         true

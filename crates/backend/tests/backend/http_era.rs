@@ -528,6 +528,65 @@ async fn call_that_ended_with_its_session_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn session_is_replaced_if_every_request_in_it_fails_in_any_way() {
+    const UNKNOWN: &str = r#"{"jsonrpc":"2.0","error":{"code":-32602,"message":"Invalid request parameters"},"id":ID}"#;
+    for (code, body) in [(200, UNKNOWN), (200, ""), (202, ""), (204, "")] {
+        let sessions = Arc::new(AtomicUsize::new(0));
+        let ran = Arc::new(AtomicUsize::new(0));
+        let (begun, runs) = (Arc::clone(&sessions), Arc::clone(&ran));
+        let server = Server::start(move |seen| match seen.method().as_str() {
+            "initialize" => next_session(seen, &begun),
+            method
+                if !method.starts_with("notifications/")
+                    && seen.header("mcp-session-id") == Some("s1") =>
+            {
+                runs.fetch_add(usize::from(method == "tools/call"), Ordering::SeqCst);
+                let body = body.replace("ID", &seen.id());
+                Reply::Whole(code, String::new(), "application/json", body)
+            }
+            _ => legacy(seen, "").unwrap_or_else(|| seen.result("{}")),
+        })
+        .await;
+        for methods in [
+            &["prompts/list"][..],
+            &["tools/call", "tools/call", "tools/call"],
+        ] {
+            (
+                sessions.store(0, Ordering::SeqCst),
+                ran.store(0, Ordering::SeqCst),
+            );
+            let backend = start(settings(server.transport()));
+            let mut last = None;
+            for method in methods {
+                last = Some(ask(&backend, method, "").await);
+            }
+            assert_eq!(last.unwrap().as_deref(), Ok("{}"), "{code} {body}");
+            assert_eq!(sessions.load(Ordering::SeqCst), 2, "{code} {body}");
+            // No call is sent again.
+            assert_eq!(ran.load(Ordering::SeqCst), methods.len() - 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn session_is_kept_if_only_calls_fail_in_it() {
+    let sessions = Arc::new(AtomicUsize::new(0));
+    let begun = Arc::clone(&sessions);
+    let server = Server::start(move |seen| match seen.method().as_str() {
+        "initialize" => next_session(seen, &begun),
+        "tools/call" => ok(REFUSED.replace("ID", &seen.id())),
+        _ => legacy(seen, "").unwrap_or_else(|| seen.result("{}")),
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    for _ in 0..4 {
+        let answer = backend.request(call("tools/call", "")).await.unwrap();
+        assert_eq!(answer.error_code(), Some(-32600));
+    }
+    assert_eq!(sessions.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
 async fn failing_server_gets_a_new_session_but_no_call_twice() {
     let (failing, ran) = (
         Arc::new(AtomicBool::new(true)),
