@@ -13,6 +13,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) root: &'static Section,
     pub(crate) source: &'a Source,
     pub(crate) env: &'a dyn Lookup,
+    /// The variables in `env` of the server whose `args` are read: the process replaces those.
+    pub(crate) of_process: Vec<String>,
     /// Whether the file is Fanlight's own, in which unknown keys are errors.
     pub(crate) is_own: bool,
     /// Whether a server that lacks a value is left out, instead of an error of the whole file.
@@ -51,6 +53,7 @@ impl<'a> Reader<'a> {
             root,
             source,
             env,
+            of_process: Vec::new(),
             is_own: true,
             is_lenient: false,
             findings,
@@ -221,7 +224,7 @@ impl Reader<'_> {
     }
 
     fn substituted(&mut self, text: &str, span: Span) -> Option<Text> {
-        match substitute(text, self.env) {
+        match substitute(text, self.env, &self.of_process) {
             Ok(done) => Some(Text {
                 value: done.text,
                 span,

@@ -35,13 +35,15 @@ const MAX_NESTING: usize = 16;
 
 /// Replaces every expression in `input`, or reports each bad one. An empty variable counts as
 /// missing only if a default is given, as in a shell. Values of variables are not searched for
-/// expressions.
+/// expressions. Variables in `of_process` stay as written if the lookup lacks them.
 pub(super) fn substitute(
     input: &str,
     lookup: &dyn Lookup,
+    of_process: &[String],
 ) -> Result<Substituted, Vec<BadExpression>> {
     let mut substitution = Substitution {
         lookup,
+        of_process,
         text: String::with_capacity(input.len()),
         changed: false,
         faults: Vec::new(),
@@ -65,12 +67,13 @@ pub(crate) fn names(input: &str) -> Vec<String> {
         None
     };
     // Bad expressions are reported when the text is read.
-    let _ = substitute(input, &note);
+    let _ = substitute(input, &note, &[]);
     names.into_inner()
 }
 
 struct Substitution<'a> {
     lookup: &'a dyn Lookup,
+    of_process: &'a [String],
     text: String,
     changed: bool,
     faults: Vec<BadExpression>,
@@ -148,6 +151,9 @@ impl Substitution<'_> {
                 );
             }
             (_, Some(default)) => self.run(default, depth + 1),
+            (None, None) if self.of_process.iter().any(|own| own == name) => {
+                self.text.push_str(expression);
+            }
             (None, None) => {
                 let help = match name {
                     "workspaceFolder" | "userHome" => {
@@ -249,11 +255,11 @@ mod tests {
     }
 
     fn ok(input: &str) -> String {
-        substitute(input, &env).unwrap().text
+        substitute(input, &env, &[]).unwrap().text
     }
 
     fn faults(input: &str) -> Vec<String> {
-        let faults = substitute(input, &env).unwrap_err();
+        let faults = substitute(input, &env, &[]).unwrap_err();
         faults.into_iter().map(|fault| fault.message).collect()
     }
 
@@ -279,12 +285,20 @@ mod tests {
         assert_eq!(ok("$A $$ $ {A} 5$"), "$A $$ $ {A} 5$");
         assert_eq!(ok("$${A} ${A}"), "${A} 1");
         assert_eq!(ok("$$${A}"), "$${A}");
-        assert!(!substitute("$${A}", &env).unwrap().changed);
+        assert!(!substitute("$${A}", &env, &[]).unwrap().changed);
     }
 
     #[test]
     fn value_of_a_variable_is_not_searched() {
         assert_eq!(ok("${RAW}"), "${A}");
+    }
+
+    #[test]
+    fn variable_of_the_process_stays_only_without_value_and_default() {
+        let own = ["A".to_owned(), "X".to_owned()];
+        let done = substitute("${A} ${X} $${X} ${X:-d}", &env, &own).unwrap();
+        assert_eq!(done.text, "1 ${X} ${X} d");
+        assert!(substitute("${NO}", &env, &own).is_err());
     }
 
     #[test]

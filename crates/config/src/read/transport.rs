@@ -106,18 +106,21 @@ fn read_stdio(
     command: Option<&Entry>,
     folder: &Path,
 ) -> Option<Transport> {
+    let env = fields.get("env");
+    if let Some(env) = env {
+        let pairs = env.value.entries().iter();
+        reader.of_process = pairs.map(|pair| pair.key.clone()).collect();
+    }
     let args = fields
         .get("args")
         .and_then(|entry| reader.scalars(entry))
         .unwrap_or_default();
+    reader.of_process.clear();
     for arg in args.iter().filter(|arg| arg.value.contains('\0')) {
         let help = "remove the null character";
         reader.error(arg.span, "an argument cannot hold a null character", help);
     }
-    let env = fields
-        .get("env")
-        .map(|entry| read_env(reader, entry))
-        .unwrap_or_default();
+    let env = env.map(|entry| read_env(reader, entry)).unwrap_or_default();
     let cwd = read_path(reader, fields, "cwd", folder);
     Some(Transport::Stdio {
         command: read_command(reader, command?, args.is_empty())?,

@@ -291,3 +291,15 @@ fn excerpts_show_settings_and_hide_secrets() {
     let toml = shown("config.toml", "[mcp_servers.a.env]\npet = \"rex\n");
     assert!(!toml.contains("rex"), "{toml}");
 }
+
+/// Claude Desktop replaces nothing; `mcp-remote` and shells replace their own variables.
+#[test]
+fn arguments_may_name_the_variables_of_their_process() {
+    let text = r#"{"mcpServers": {"a": {"command": "npx", "env": {"AUTH": "Bearer k"},
+        "args": ["mcp-remote", "--header", "Authorization:${AUTH}"]}}}"#;
+    let loaded = client("/h/claude_desktop_config.json", text);
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let (_, args, env) = stdio(&loaded);
+    assert_eq!(args[2], "Authorization:${AUTH}");
+    assert_eq!(env, [("AUTH", "Bearer k")]);
+}
