@@ -343,17 +343,17 @@ impl KeptRecord {
 impl<'a> Entry<'a> {
     /// Adds the client's name for the subject of a request.
     fn with_shown(mut self, method: &Method, mut shown: Option<Cow<'a, str>>) -> Self {
-        if method.as_str().starts_with("resources/") {
-            // URIs may contain credentials.
+        // That is the task's id in requests about tasks.
+        if method.as_str().starts_with("tasks/") {
+            self.task.clone_from(&shown);
+        }
+        if !matches!(method, Method::CallTool | Method::GetPrompt) {
+            // URIs, also those of completions and unknown methods, may contain credentials.
             for uri in [&mut self.item, &mut shown].into_iter().flatten() {
                 if let Some(masked) = secret::without_secrets(uri, MASKED) {
                     *uri = masked.into();
                 }
             }
-        }
-        // That is the task's id in requests about tasks.
-        if method.as_str().starts_with("tasks/") {
-            self.task.clone_from(&shown);
         }
         self.shown = shown.filter(|shown| self.item.as_ref() != Some(shown));
         self
@@ -463,13 +463,15 @@ mod tests {
 
     #[test]
     fn credentials_in_a_uri_are_masked() {
-        let entry = Entry {
-            item: Some("db://u:s3cret@h/x".into()),
-            ..Entry::default()
-        };
-        let shown = Some("s__db://u:s3cret@h/x?token=s3cret".into());
-        let entry = entry.with_shown(&Method::ReadResource, shown);
-        assert_eq!(entry.item.as_deref(), Some("db://***@h/x"));
-        assert_eq!(entry.shown.as_deref(), Some("s__db://***@h/x?token=***"));
+        for method in [Method::ReadResource, Method::Complete] {
+            let entry = Entry {
+                item: Some("db://u:s3cret@h/x".into()),
+                ..Entry::default()
+            };
+            let shown = Some("s__db://u:s3cret@h/x?token=s3cret".into());
+            let entry = entry.with_shown(&method, shown);
+            assert_eq!(entry.item.as_deref(), Some("db://***@h/x"));
+            assert_eq!(entry.shown.as_deref(), Some("s__db://***@h/x?token=***"));
+        }
     }
 }
