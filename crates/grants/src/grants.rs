@@ -15,7 +15,10 @@ use tracing::warn;
 use url::Url;
 
 use crate::access::{Looked, UserAccess};
-use crate::oauth::{Discovered, MachineAccess, OAuthError, SubjectToken, SubjectTokens};
+use crate::oauth::{
+    Discovered, MachineAccess, MachineGrant, MachineSettings, OAuthError, SubjectToken,
+    SubjectTokens,
+};
 use crate::peers::Peers;
 use crate::server::{Method, Server, ServerSettings, Wanted};
 use crate::{
@@ -158,6 +161,21 @@ impl Grants {
         self.identity_provider(principal.issuer_and_subject()?.0)
     }
 
+    /// The identity provider whose token of this principal a server exchanges. A server that
+    /// exchanges at one identity provider is not for users of another.
+    pub(crate) fn exchange_provider(
+        &self,
+        principal: &[u8],
+        settings: &MachineSettings,
+    ) -> Option<Arc<Server>> {
+        let own = self.identity_provider_of(principal)?;
+        let is_foreign = matches!(settings.grant, MachineGrant::Exchange { .. })
+            && settings.issuer.as_ref().is_some_and(|issuer| {
+                issuer != own.name() && self.identity_provider(issuer).is_some()
+            });
+        (!is_foreign).then_some(own)
+    }
+
     /// The identity provider with this issuer.
     pub(crate) fn identity_provider(&self, issuer: &str) -> Option<Arc<Server>> {
         self.server(issuer)
@@ -217,16 +235,22 @@ impl Grants {
         server: &str,
         url: &Url,
     ) -> Option<ExchangedAccess> {
-        let issuer = self.identity_provider_of(principal)?.name().to_owned();
-        let mut tables = self.0.tables.lock();
-        let server = tables
-            .servers
-            .get(server)
-            .filter(|server| server.settings.url == *url)
-            .map(Arc::clone)?;
+        let server = self
+            .server(server)
+            .filter(|server| server.settings.url == *url)?;
         let Method::Exchange(settings) = &server.settings.method else {
             return None;
         };
+        let issuer = self
+            .exchange_provider(principal, settings)?
+            .name()
+            .to_owned();
+        let mut tables = self.0.tables.lock();
+        // The settings may have changed meanwhile.
+        let now = tables.servers.get(server.name())?;
+        if !Arc::ptr_eq(now, &server) {
+            return None;
+        }
         let owner = Owner::new(principal, server.name());
         if let Some(access) = tables.exchanged.get(&owner) {
             return Some(access.clone());
@@ -256,10 +280,12 @@ impl Grants {
     /// The owner of the record that a user's access depends on. For exchanged tokens, this is the
     /// user's record at the identity provider.
     pub(crate) fn record_owner(&self, owner: &Owner) -> Owner {
-        let is_exchanged =
-            |server: &Arc<Server>| matches!(server.settings.method, Method::Exchange(_));
-        let provider = self.server(owner.server()).filter(is_exchanged);
-        let provider = provider.and_then(|_| self.identity_provider_of(owner.principal()));
+        let provider = self.server(owner.server()).and_then(|server| {
+            let Method::Exchange(settings) = &server.settings.method else {
+                return None;
+            };
+            self.exchange_provider(owner.principal(), settings)
+        });
         provider.map_or_else(
             || owner.clone(),
             |provider| Owner::new(owner.principal(), provider.name()),

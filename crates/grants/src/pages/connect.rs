@@ -270,11 +270,11 @@ impl Visit<'_> {
                 server: name.to_owned(),
             },
             Method::Identity(_) => return Err(not_signed_in(&SignInError::NoServer)),
-            Method::Exchange(_) => {
+            Method::Exchange(settings) => {
                 let provider = self
                     .pages
                     .grants
-                    .identity_provider_of(link.owner.principal());
+                    .exchange_provider(link.owner.principal(), settings);
                 let provider = provider.ok_or_else(|| not_signed_in(&SignInError::NoServer))?;
                 Asked::Identity {
                     server: name.to_owned(),

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::settings::{IdentityProvider, MachineGrant, MachineSettings, Subject};
 use super::settings::{SubjectToken, SubjectTokens};
 use crate::fetch::Requests;
-use crate::oauth::token::{Client, TokenExchange, TokenSet, TypedToken, unverified};
+use crate::oauth::token::{Client, REFRESH_TOKEN, TokenExchange, TokenSet, TypedToken, unverified};
 use crate::oauth::{ClientRegistration, Discovered, OAuthError, ProofKey, Provider, TokenTarget};
 
 /// A request for a token at an authorization server.
@@ -89,6 +89,15 @@ impl Asking<'_> {
                     .await
             }
             MachineGrant::Exchange { audience, .. } => {
+                let at = &self.authority.provider;
+                // A refresh token is for the authorization server that issued it (RFC 6749, 10.4).
+                if subject.kind == REFRESH_TOKEN
+                    && subject.origin.as_ref().is_some_and(|(own, _)| {
+                        own.issuer != at.issuer && own.token_endpoint != at.token_endpoint
+                    })
+                {
+                    return Err(OAuthError::NoSubject);
+                }
                 let client = self.client(self.known_as(registration, subject));
                 let subject = TypedToken {
                     token: &subject.token,
