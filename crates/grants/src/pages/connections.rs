@@ -44,10 +44,10 @@ impl Visit<'_> {
             .filter(|name| self.pages.grants.server(name).is_some());
         let owner = server.map(|server| Owner::new(&user.principal.to_bytes(), server));
         match (fields.get("action"), owner) {
-            (Some("connect"), Some(owner)) if !self.may_sign_in(&user, owner.server()) => {
-                self.barred(&owner)
+            // A server that the user may not use is as one that does not exist.
+            (Some("connect"), Some(owner)) if self.may_sign_in(&user, owner.server()) => {
+                self.connect(&owner)
             }
-            (Some("connect"), Some(owner)) => self.connect(&owner),
             (Some("sign-out"), Some(owner)) => {
                 match self
                     .pages
