@@ -1,5 +1,6 @@
 //! Excerpts of a peer's text that cannot harm the log.
 
+use fanlight_protocol::secret::redacted_text;
 use fanlight_protocol::visible::escaped;
 
 /// The first `limit` characters of `text`; invisible ones are escaped.
@@ -20,9 +21,23 @@ pub(crate) fn excerpt(text: &[u8], limit: usize) -> String {
     escaped(&shown).into_owned()
 }
 
+/// An [`excerpt`] of a server's text for Fanlight's own messages, without secrets that it repeats.
+pub(crate) fn foreign_text(text: &[u8], limit: usize) -> String {
+    excerpt(
+        redacted_text(&String::from_utf8_lossy(text)).as_bytes(),
+        limit,
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn foreign_text_has_no_secret() {
+        let text = b"Invalid API key: s3cret-value-1";
+        assert_eq!(foreign_text(text, 200), "Invalid API key: [redacted]");
+    }
 
     #[test]
     fn excerpt_is_short_and_visible() {

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use fanlight_protocol::secret::redacted_text;
 use fanlight_protocol::{Json, Response, Revision, code};
 
-use crate::log::excerpt;
+use crate::log::{excerpt, foreign_text};
 use crate::settings::EraChoice;
 use fanlight_canonical::BackendError;
 
@@ -239,8 +238,7 @@ fn in_words(error: &Json) -> String {
     let code = error
         .get("code")
         .map_or_else(|| "no code".to_owned(), |code| excerpt(code.bytes(), 32));
-    let message = redacted_text(&message);
-    format!("{} ({code})", excerpt(message.as_bytes(), SHOWN))
+    format!("{} ({code})", foreign_text(message.as_bytes(), SHOWN))
 }
 
 fn invalid(reason: impl Into<String>) -> BackendError {
@@ -251,7 +249,7 @@ fn invalid(reason: impl Into<String>) -> BackendError {
 
 fn no_common_revision(offered: &str) -> BackendError {
     BackendError::NoCommonRevision {
-        offered: excerpt(offered.as_bytes(), SHOWN),
+        offered: foreign_text(offered.as_bytes(), SHOWN),
     }
 }
 

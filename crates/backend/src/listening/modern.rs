@@ -20,7 +20,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, sleep_until};
 
 use crate::connection::Connection;
-use crate::log::excerpt;
+use crate::log::foreign_text;
 use crate::request::Reply;
 use crate::subscriptions::{Origin, SubscriptionRegistry};
 
@@ -251,7 +251,7 @@ impl<'a> SharedSubscription<'a> {
                 self.unsupported = true;
             }
             End::Refused { message } => {
-                let message = excerpt(message.as_bytes(), 200);
+                let message = foreign_text(message.as_bytes(), 200);
                 tracing::warn!(
                     backend = &*self.registry.backend,
                     message,

@@ -10,7 +10,7 @@ use http_auth::parser::ChallengeParser;
 use tokio::time::timeout;
 
 use super::remedy;
-use crate::log::excerpt;
+use crate::log::foreign_text;
 use crate::transport::http::HttpEndpoint;
 
 /// The time limit for inspecting a failed server. A constant: it delays the next attempt, and the
@@ -103,7 +103,7 @@ async fn protection(endpoint: &HttpEndpoint) -> Option<String> {
         let list = metadata.get(key).unwrap_or_default();
         let texts = list
             .items()
-            .filter_map(|entry| Some(excerpt(entry.as_str()?.as_bytes(), 200)));
+            .filter_map(|entry| Some(foreign_text(entry.as_str()?.as_bytes(), 200)));
         texts.take(SHOWN).collect()
     };
     let (issuers, scopes) = (texts("authorization_servers"), texts("scopes_supported"));
@@ -145,7 +145,7 @@ impl Challenge {
     /// The value of a parameter; `None` if it is empty.
     fn parameter(&self, name: &str) -> Option<String> {
         let (_, value) = self.parameters.iter().find(|(found, _)| found == name)?;
-        (!value.is_empty()).then(|| excerpt(value.as_bytes(), 200))
+        (!value.is_empty()).then(|| foreign_text(value.as_bytes(), 200))
     }
 
     /// The server's explanation of its refusal.
@@ -179,6 +179,9 @@ mod tests {
         );
         assert_eq!(challenge.parameter("scope").as_deref(), Some("x y"));
         assert_eq!(challenge.explanation().as_deref(), Some("it has expired"));
+        let repeated = Challenge::read("Bearer error_description=\"Invalid API key: s3cret-1\"");
+        let said = repeated.explanation();
+        assert_eq!(said.as_deref(), Some("Invalid API key: [redacted]"));
         assert_eq!(Challenge::read("Bearer realm=\"x").scheme, "bearer");
         for odd in ["", "Basic", "Basic realm=\"x", "=", "Bearer ,,=\"\""] {
             assert_eq!(Challenge::read(odd).parameter("scope"), None);

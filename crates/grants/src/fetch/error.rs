@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fanlight_protocol::secret::redacted_text;
 use http::StatusCode;
 use url::Url;
 
@@ -117,8 +118,9 @@ pub(crate) fn display_url(url: &Url) -> String {
     visible(url.as_str(), 200)
 }
 
-/// Foreign text on one line, without invisible characters, and cut to `most` characters.
+/// Foreign text on one line, without secrets and invisible characters, and cut to `most` characters.
 pub(crate) fn visible(text: &str, most: usize) -> String {
+    let text = redacted_text(text);
     let shown = text.chars().take(most).flat_map(|character| {
         let character = if character.is_whitespace() {
             ' '

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fanlight_protocol::secret::BLANK;
 use serde::Deserialize;
 use url::Url;
 
@@ -179,16 +180,20 @@ pub(crate) struct Refusal {
     error_description: Option<String>,
 }
 
-/// The refusal in an answer.
-pub(crate) fn refusal(answer: &Answer, url: &Url) -> OAuthError {
+/// The refusal in the answer to a request, without the secrets that were `sent` with it.
+pub(crate) fn refusal(answer: &Answer, url: &Url, sent: &[&str]) -> OAuthError {
+    let hidden = |text: String| {
+        let sent = sent.iter().filter(|secret| !secret.is_empty());
+        sent.fold(text, |text, secret| text.replace(secret, BLANK))
+    };
     match answer.json::<Refusal>(url) {
         Ok(Refusal {
             error,
             error_description,
         }) => OAuthError::Refused {
             url: display_url(url),
-            code: visible(&error, 64),
-            explanation: error_description.map(|text| visible(&text, 200)),
+            code: visible(&hidden(error), 64),
+            explanation: error_description.map(|text| visible(&hidden(text), 200)),
         },
         Err(_) => FetchError::status(url, answer.status).into(),
     }

@@ -191,7 +191,7 @@ pub async fn register(
         .post(endpoint, JSON, HeaderMap::new(), wanted)
         .await?;
     if !matches!(answer.status, StatusCode::CREATED | StatusCode::OK) {
-        return Err(refusal(&answer, endpoint));
+        return Err(refusal(&answer, endpoint, &[]));
     }
     let registered: Registered = answer.json(endpoint)?;
     let end = registered

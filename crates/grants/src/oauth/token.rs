@@ -273,8 +273,9 @@ impl Client<'_> {
             target,
         };
         let endpoint = &self.provider.token_endpoint;
-        let answer = self.post(endpoint, &exchange.parameters(), target).await?;
-        let granted = granted(&answer, endpoint)
+        let parameters = exchange.parameters();
+        let answer = self.post(endpoint, &parameters, target).await?;
+        let granted = granted(&answer, endpoint, &self.secrets(&parameters))
             .map_err(|error| error.about_resource(target.resource.as_deref()))?;
         match granted.issued_token_type.as_deref() {
             Some(ID_JAG) => Ok(Secret::new(granted.access_token)),
@@ -301,7 +302,7 @@ impl Client<'_> {
         if answer.status.is_success() {
             Ok(())
         } else {
-            Err(refusal(&answer, endpoint))
+            Err(refusal(&answer, endpoint, &self.secrets(&parameters)))
         }
     }
 
@@ -312,7 +313,7 @@ impl Client<'_> {
     ) -> Result<TokenSet, OAuthError> {
         let endpoint = &self.provider.token_endpoint;
         let answer = self.post(endpoint, parameters, target).await?;
-        let granted = granted(&answer, endpoint)
+        let granted = granted(&answer, endpoint, &self.secrets(parameters))
             .map_err(|error| error.about_resource(target.resource.as_deref()))?;
         let scopes = granted
             .scope
@@ -333,6 +334,21 @@ impl Client<'_> {
             scopes,
             id_token: granted.id_token.map(Secret::new),
         })
+    }
+
+    /// The secrets in a form of this client, which an answer may repeat.
+    fn secrets<'b>(&'b self, parameters: &[(&str, &'b str)]) -> Vec<&'b str> {
+        let secret = match &self.registration.authentication {
+            ClientAuthentication::Basic(secret) | ClientAuthentication::Post(secret) => {
+                Some(secret.expose())
+            }
+            _ => None,
+        };
+        let sent = parameters
+            .iter()
+            .filter(|(name, _)| SECRETS.contains(name))
+            .map(|(_, value)| *value);
+        sent.chain(secret).collect()
     }
 
     /// Sends a form as this client. If the authorization server requires a nonce in the proof,
@@ -556,10 +572,20 @@ impl Seconds {
     }
 }
 
+/// The parameters with secrets.
+const SECRETS: [&str; 6] = [
+    "code",
+    "code_verifier",
+    "refresh_token",
+    "assertion",
+    "subject_token",
+    "token",
+];
+
 /// The tokens that an answer grants. Some servers refuse with a status of success.
-fn granted(answer: &Answer, url: &Url) -> Result<Granted, OAuthError> {
+fn granted(answer: &Answer, url: &Url, sent: &[&str]) -> Result<Granted, OAuthError> {
     if !answer.status.is_success() || answer.json::<Refusal>(url).is_ok() {
-        return Err(refusal(answer, url));
+        return Err(refusal(answer, url, sent));
     }
     let granted: Granted = answer.json(url)?;
     let token = &granted.access_token;
@@ -592,8 +618,20 @@ mod tests {
                 headers: HeaderMap::new(),
                 body: format!(r#"{{"access_token":"{token}","token_type":"bearer"}}"#).into(),
             };
-            granted(&answer, &"https://a.b/token".parse().unwrap()).is_ok()
+            granted(&answer, &"https://a.b/token".parse().unwrap(), &[]).is_ok()
         };
+        let refused = Answer {
+            status: StatusCode::BAD_REQUEST,
+            headers: HeaderMap::new(),
+            body: r#"{"error":"invalid_grant","error_description":"cannot use ref-1"}"#.into(),
+        };
+        let url = "https://a.b/token".parse().unwrap();
+        let refused = granted(&refused, &url, &["", "ref-1"]).err().unwrap();
+        assert!(
+            refused
+                .to_string()
+                .ends_with("invalid_grant (cannot use [redacted])")
+        );
         assert!(is_granted("a.b-c~d+e/f=") && !is_granted("") && !is_granted(r"a\r\nX-Other: b"));
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::client::HttpResponse;
 use super::headers::SESSION_ID;
 use super::{HttpTransport, REST, drain};
-use crate::log::excerpt;
+use crate::log::foreign_text;
 use crate::memory::Arriving;
 use crate::request::{ActiveRequest, Reply, SessionSigns, messages, request_number};
 use fanlight_canonical::{BackendError, Pending};
@@ -255,7 +255,7 @@ impl HttpTransport {
             _ => {
                 let error = unaddressed_error(body);
                 if let Some(message) = error.as_ref().and_then(|error| error.get("message")) {
-                    let message = excerpt(message.bytes(), 200);
+                    let message = foreign_text(message.bytes(), 200);
                     tracing::debug!(
                         backend = &*self.context.name,
                         status,
@@ -379,7 +379,7 @@ fn form(http: &HttpResponse) -> Form {
     } else if essence.eq_ignore_ascii_case(sse::CONTENT_TYPE.as_bytes()) {
         Form::Events
     } else {
-        Form::Other(excerpt(essence, 80))
+        Form::Other(foreign_text(essence, 80))
     }
 }
 
