@@ -55,7 +55,7 @@ fn fitted(view: &View, description: ServerDescription) -> ServerDescription {
     if !view.topology().leaves_out_invalid() {
         return description;
     }
-    let fitted = DESCRIPTION.fit(description.json());
+    let fitted = DESCRIPTION.fit(&description.json().without_lone_surrogates());
     fitted.map_or(description, Into::into)
 }
 

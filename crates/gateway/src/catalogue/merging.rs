@@ -225,7 +225,10 @@ impl Snapshot {
             // No request can name this entry, but the server lists it.
             return self.entries.push(unnamed(element, None));
         };
-        let (range, element) = match is_checked.then(|| ENTRY.fit(&element)).flatten() {
+        let (range, element) = match is_checked
+            .then(|| ENTRY.fit(&element.without_lone_surrogates()))
+            .flatten()
+        {
             Some(element) => (key_of(&element).unwrap_or(range), element),
             None => (range, element),
         };
@@ -469,7 +472,7 @@ fn invalid_reason(kind: ListKind, entry: &Json) -> Option<&'static str> {
 fn has_text(object: &Json, member: &str) -> bool {
     object
         .peek(member)
-        .is_some_and(|value| value.kind() == Kind::String)
+        .is_some_and(|value| value.as_str().is_some())
 }
 
 /// The fault of a tool's `inputSchema`, which has to describe an object.
@@ -520,6 +523,7 @@ mod tests {
             format!(r#"{{"name":null,{schema}}}"#),
             r#"{"name":"a"}"#.into(),
             r#"{"name":"a","inputSchema":null}"#.into(),
+            format!(r#"{{"name":"cut \ud83d",{schema}}}"#),
             r#"{"name":"a","inputSchema":{}}"#.into(),
             r#"{"name":"a","inputSchema":{"type":"string"}}"#.into(),
             r#"{"name":"a","inputSchema":{"type":["object"]}}"#.into(),

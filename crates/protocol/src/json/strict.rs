@@ -89,6 +89,13 @@ impl Json {
         Ok(Self::from_trusted(Bytes::from(out.unwrap_or_default())))
     }
 
+    /// The value with U+FFFD for each lone surrogate, which many programs cannot read.
+    #[must_use]
+    pub fn without_lone_surrogates(&self) -> Self {
+        string::without_lone_surrogates(self.as_text())
+            .map_or_else(|| self.clone(), |text| Self::from_trusted(text.into()))
+    }
+
     fn strictly(&self, nesting: usize, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
         if self.1.is_of_parsed_text() {
             return value(self, nesting, out);
@@ -205,6 +212,23 @@ mod tests {
         ] {
             json(good).read_strictly().unwrap();
         }
+    }
+
+    #[test]
+    fn lone_surrogates_are_replaced() {
+        let replaced = |text: &str| json(text).without_lone_surrogates().as_text().to_owned();
+        for (text, expected) in [
+            (r#"{"a":"cut \ud83d"}"#, "{\"a\":\"cut \u{fffd}\"}"),
+            (
+                r#"["\udc00\ud800","\ud83d\u0041\n"]"#,
+                "[\"\u{fffd}\u{fffd}\",\"\u{fffd}\\u0041\\n\"]",
+            ),
+        ] {
+            assert_eq!(replaced(text), expected);
+            json(expected).read_strictly().unwrap();
+        }
+        let whole = r#"{"a":"\ud83d\ude00 \\ud83d \"\\"}"#;
+        assert_eq!(replaced(whole), whole);
     }
 
     #[test]

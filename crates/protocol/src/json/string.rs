@@ -91,6 +91,25 @@ pub(crate) fn decoded_characters(inner: &[u8]) -> impl Iterator<Item = char> + '
     })
 }
 
+/// The valid JSON `text` with U+FFFD for each lone surrogate, if it has any.
+pub(super) fn without_lone_surrogates(text: &str) -> Option<String> {
+    let (mut out, mut kept, mut at) = (String::new(), 0, 0);
+    while let Some(found) = text.get(at..)?.find('\\') {
+        let start = at + found;
+        match escape(text.get(start + 1..)?) {
+            Some((_, rest)) => at = text.len() - rest.len(),
+            None => {
+                at = start + r"\uD800".len();
+                out.push_str(text.get(kept..start)?);
+                out.push(char::REPLACEMENT_CHARACTER);
+                kept = at;
+            }
+        }
+    }
+    out.push_str(text.get(kept..)?);
+    (kept > 0).then_some(out)
+}
+
 fn escape(after_backslash: &str) -> Option<(char, &str)> {
     let mut characters = after_backslash.chars();
     let character = match characters.next()? {
