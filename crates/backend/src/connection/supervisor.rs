@@ -39,7 +39,7 @@ use fanlight_canonical::{BackendError, Backoff, FailureDetails, Plain};
 const PING: Duration = Duration::from_secs(5);
 /// The longest pause that a server may ask for before the next attempt to connect. A constant: it
 /// only limits the harm of a wrong `Retry-After`.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// The pause after a failed start of a process that failed many times in a row, before a call starts it again.
 fn failed_retry() -> Duration {

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use fanlight_backend::{Backend, BackendSettings, SessionPolicy};
 use fanlight_canonical::{BackendClient, CallContext, Interest, SessionKey};
@@ -486,6 +487,26 @@ async fn resources_are_subscribed_to_while_the_stream_cannot_be_opened() {
     );
     feed.send(&updated("a:1"));
     assert_eq!(inbox.text().await, updated("a:1"));
+}
+
+#[tokio::test]
+async fn refused_stream_is_requested_again_after_the_pause_that_the_server_asks_for() {
+    let was_refused = AtomicBool::new(false);
+    let busy = move |seen: &Seen| {
+        let is_first = seen.verb == "GET" && !was_refused.swap(true, Ordering::Relaxed);
+        let head = "Retry-After: 1\r\n".to_owned();
+        is_first.then(|| Reply::Whole(503, head, "text/plain", String::new()))
+    };
+    let (server, mut feeds) = streaming(busy).await;
+    let backend = start(settings(server.transport()));
+    let began = Instant::now();
+    let interest = Interest {
+        lists: Change::Tools.into(),
+        ..Interest::default()
+    };
+    let _listening = listen(&backend, interest, without_session).await.unwrap();
+    feeds.next().await;
+    assert!(began.elapsed() >= Duration::from_secs(1));
 }
 
 #[tokio::test]

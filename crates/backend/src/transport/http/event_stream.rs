@@ -12,6 +12,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tokio::task::consume_budget;
 
 use super::HttpTransport;
+use super::answer::{is_events, retry_after};
 use super::client::{HttpError, HttpResponse};
 use crate::memory::Arriving;
 use crate::request::TransportContext;
@@ -45,7 +46,11 @@ pub(super) struct Position {
 /// The outcome of requesting a stream.
 pub(super) enum Opened {
     Stream(Box<EventStream>),
-    Refused { status: u16 },
+    Refused {
+        status: u16,
+        /// The pause that the server asks for.
+        pause: Option<Duration>,
+    },
 }
 
 /// Whether an event has a message. One without data only primes a resumable stream (2025-11-25
@@ -166,7 +171,7 @@ impl HttpTransport {
         };
         let http = self.send_followed(get).await?;
         let status = http.status;
-        if status.is_success() && super::answer::is_events(&http) {
+        if status.is_success() && is_events(&http) {
             return Ok(Opened::Stream(Box::new(EventStream::new(
                 http,
                 &self.context,
@@ -174,6 +179,7 @@ impl HttpTransport {
         }
         // A successful response that is not a stream cannot be read.
         Ok(Opened::Refused {
+            pause: retry_after(&http),
             status: if status.is_success() {
                 405
             } else {

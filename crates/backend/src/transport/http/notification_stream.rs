@@ -1,12 +1,15 @@
 //! The stream of a legacy server's notifications and requests outside of calls (2025-11-25
 //! basic/transports, Listening for Messages from the Server).
 
+use std::time::Duration;
+
 use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Message, Notification, Request};
 use tokio::time::{Instant, sleep};
 
 use super::HttpTransport;
 use super::event_stream::{EventStream, Opened, Position, is_message};
+use crate::connection::supervisor::LONGEST_PAUSE;
 use crate::request::messages;
 use crate::request::server_request::{
     ImmediateReply, cancelled_id, cannot_ask_text, refuse_invalid, reply_immediately,
@@ -59,7 +62,12 @@ impl HttpTransport {
         loop {
             let (began, mut failing) = (Instant::now(), false);
             // Boxed, since it is large and the stream outlasts it.
-            match Box::pin(self.get(position.last_event.as_ref())).await {
+            let opened = Box::pin(self.get(position.last_event.as_ref())).await;
+            let asked = match &opened {
+                Ok(Opened::Refused { pause, .. }) => pause.unwrap_or_default(),
+                _ => Duration::ZERO,
+            };
+            match opened {
                 Ok(Opened::Stream(stream)) => {
                     report(StreamState::Open { missed });
                     was_open = true;
@@ -68,14 +76,14 @@ impl HttpTransport {
                     missed = position.last_event.is_none();
                 }
                 // 2025-11-25 basic/transports, Session Management.
-                Ok(Opened::Refused { status: 404 })
+                Ok(Opened::Refused { status: 404, .. })
                     if (was_open || may_be_expired) && self.has_session() =>
                 {
                     return StreamUnavailable::SessionGone;
                 }
-                Ok(Opened::Refused { status: 400 | 404 })
-                    if position.last_event.take().is_some() =>
-                {
+                Ok(Opened::Refused {
+                    status: 400 | 404, ..
+                }) if position.last_event.take().is_some() => {
                     missed = true;
                     continue;
                 }
@@ -83,6 +91,7 @@ impl HttpTransport {
                 // session.
                 Ok(Opened::Refused {
                     status: 408 | 409 | 429 | 500 | 502..=504,
+                    ..
                 })
                 | Err(_) => {
                     (failing, missed) = (true, position.last_event.is_none());
@@ -90,10 +99,11 @@ impl HttpTransport {
                 }
                 Ok(Opened::Refused {
                     status: status @ (400 | 401 | 403 | 410 | 422),
+                    ..
                 }) if was_open && self.has_session() => {
                     return StreamUnavailable::Refused { status };
                 }
-                Ok(Opened::Refused { status }) => {
+                Ok(Opened::Refused { status, .. }) => {
                     tracing::debug!(
                         backend = &*self.context.name,
                         status,
@@ -110,7 +120,8 @@ impl HttpTransport {
                 position
                     .retry
                     .filter(|retry| !failing || *retry > delay)
-                    .unwrap_or(delay),
+                    .unwrap_or(delay)
+                    .max(asked.min(LONGEST_PAUSE)),
             )
             .await;
         }

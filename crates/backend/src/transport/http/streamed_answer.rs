@@ -189,6 +189,7 @@ impl HttpTransport {
                 Ok(Opened::Stream(stream)) => return Ok(*stream),
                 Ok(Opened::Refused {
                     status: 408 | 429 | 500 | 502..=504,
+                    ..
                 })
                 | Err(_) => *futile += 1,
                 Ok(Opened::Refused { .. }) => return Err(reading.end_error()),
