@@ -551,10 +551,8 @@ async fn session_is_replaced_if_every_request_in_it_fails_in_any_way() {
             &["prompts/list"][..],
             &["tools/call", "tools/call", "tools/call"],
         ] {
-            (
-                sessions.store(0, Ordering::SeqCst),
-                ran.store(0, Ordering::SeqCst),
-            );
+            sessions.store(0, Ordering::SeqCst);
+            ran.store(0, Ordering::SeqCst);
             let backend = start(settings(server.transport()));
             let mut last = None;
             for method in methods {
