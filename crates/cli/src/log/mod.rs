@@ -15,6 +15,7 @@ use fanlight_protocol::visible::{escaped_line, escaped_lines};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber, error, warn};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
@@ -25,8 +26,10 @@ use crate::cli::{CommonArgs, LogFormat};
 use crate::starts::AboveDrawing;
 use crate::{Failure, out};
 
-/// The log target of the library that verifies servers' certificates.
-const VERIFIER: &str = "rustls_platform_verifier";
+/// Libraries with their own levels, unless the filter names them. The first one logs each refused
+/// certificate as an error; Fanlight reports the same with a remedy. The second one traces each
+/// change in watched folders, also of a log file there.
+const LIBRARIES: [(&str, &str); 2] = [("rustls_platform_verifier", "off"), ("notify", "info")];
 
 /// The lines that one party may cause at one place of the program within [`WINDOW`].
 const LINES: u32 = 100;
@@ -88,17 +91,8 @@ pub fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
         .clone()
         .or(from_env)
         .unwrap_or_else(|| default.to_owned());
-    let filter = EnvFilter::try_new(&directives)
+    let filter = read_filter(&directives)
         .map_err(|error| usage!("--log {directives:?} is no log filter: {error}"))?;
-    // This library logs each refused certificate as an error; Fanlight reports the same with a
-    // remedy.
-    let filter = match directives.contains(VERIFIER) {
-        true => filter,
-        false => match format!("{VERIFIER}=off").parse() {
-            Ok(silent) => filter.add_directive(silent),
-            Err(_) => filter,
-        },
-    };
     let (terminal, colours) = (io::stderr().is_terminal(), out::has_colours(&io::stderr()));
     let (log, writer) = if serves {
         let cannot = |error| failure!("cannot start the thread of the log: {error}");
@@ -155,6 +149,17 @@ pub fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
         panic::set_hook(Box::new(|panic| error!("{panic}")));
     }
     Ok(log)
+}
+
+fn read_filter(directives: &str) -> Result<EnvFilter, ParseError> {
+    let filter = EnvFilter::try_new(directives)?;
+    let mut own = LIBRARIES.iter();
+    own.try_fold(filter, |filter, (library, level)| {
+        Ok(match directives.contains(library) {
+            true => filter,
+            false => filter.add_directive(format!("{library}={level}").parse()?),
+        })
+    })
 }
 
 fn say_dropped(lines: u64) {
@@ -252,6 +257,14 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+
+    #[test]
+    fn watching_a_folder_is_traced_only_by_name() {
+        let shown = |directives: &str| read_filter(directives).unwrap().to_string();
+        assert!(shown("trace").contains("notify=info"));
+        assert!(!shown("notify=trace").contains("notify=info"));
+        assert!(read_filter("a=b=c").is_err());
+    }
 
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);
