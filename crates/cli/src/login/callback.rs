@@ -2,12 +2,13 @@
 //! the browser brings the answer to the sign-in.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_grants::Begun;
 use fanlight_grants::oauth::CallbackParameters;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use http::header::{CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -16,7 +17,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::select;
 use tokio::time::timeout;
 use url::Url;
 
@@ -27,6 +29,8 @@ const PATH: &str = "/oauth/callback";
 const LONGEST: Duration = Duration::from_secs(600);
 /// The time limit of a connection, which has one small request.
 const LONGEST_REQUEST: Duration = Duration::from_secs(5);
+/// The most connections at a time. Browsers open some that they may never use.
+const CONNECTIONS: usize = 64;
 
 /// A listener for one answer.
 pub(super) struct CallbackListener {
@@ -53,22 +57,20 @@ impl CallbackListener {
 
     /// Waits for the answer to a sign-in. Requests from other programs and pages change nothing.
     pub(super) async fn wait(self, begun: &Begun) -> Result<CallbackParameters> {
+        let found = Mutex::new(None);
         let answered = async {
+            let mut open = FuturesUnordered::new();
             loop {
-                let Ok((stream, _)) = self.listener.accept().await else {
-                    continue;
-                };
-                let found = Arc::new(Mutex::new(None));
-                let service = service_fn(|request| {
-                    let answer = self.answer(&request, begun, &found);
-                    async move { Ok::<_, Infallible>(answer) }
-                });
-                let served = http1::Builder::new()
-                    .keep_alive(false)
-                    .serve_connection(TokioIo::new(stream), service);
-                let _ = timeout(LONGEST_REQUEST, served).await;
-                if let Some(parameters) = found.lock().take() {
-                    return Ok(parameters);
+                select! {
+                    accepted = self.listener.accept(), if open.len() < CONNECTIONS => {
+                        let stream = accepted.map(|(stream, _)| self.serve(stream, begun, &found));
+                        open.extend(stream);
+                    }
+                    Some(()) = open.next() => {
+                        if let Some(parameters) = found.lock().take() {
+                            return Ok(parameters);
+                        }
+                    }
                 }
             }
         };
@@ -79,6 +81,22 @@ impl CallbackListener {
                 .unwrap_or_else(|_| Err(late()))
         })
         .await
+    }
+
+    async fn serve(
+        &self,
+        stream: TcpStream,
+        begun: &Begun,
+        found: &Mutex<Option<CallbackParameters>>,
+    ) {
+        let service = service_fn(|request| {
+            let answer = self.answer(&request, begun, found);
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let served = http1::Builder::new()
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), service);
+        let _ = timeout(LONGEST_REQUEST, served).await;
     }
 
     fn answer(
