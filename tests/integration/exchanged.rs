@@ -97,6 +97,31 @@ async fn each_user_reaches_the_server_with_an_exchanged_token() {
 }
 
 #[tokio::test]
+async fn server_that_exchanges_at_one_issuer_is_not_for_users_of_another() {
+    let (own, other) = (
+        IdentityProvider::start().await,
+        IdentityProvider::start().await,
+    );
+    let (first, second) = (own.lines(SIGN_IN), other.lines(SIGN_IN));
+    let lines = format!(
+        "{}, {}",
+        first.trim_end_matches("]}\n"),
+        second.trim_start_matches("auth: {oauth: [")
+    );
+    let url = own.url();
+    let auth = format!(r#"{{"type":"exchange","issuer":"{url}","tokenEndpoint":"{url}/token"}}"#);
+    let setting = SignInSetting::start(&lines, &auth).await;
+    let answer = setting.call(Some(&own.access_token("ann"))).await;
+    assert!(link_in(&answer).is_some(), "{answer}");
+    let answer = setting.call(Some(&other.access_token("bob"))).await;
+    assert!(
+        link_in(&answer).is_none() && answer.contains("error"),
+        "{answer}"
+    );
+    assert!(own.server.asked("/token").is_empty());
+}
+
+#[tokio::test]
 async fn id_token_of_each_user_is_exchanged_for_an_identity_assertion() {
     let provider = IdentityProvider::start().await;
     let setting = SignInSetting::start(

@@ -304,6 +304,10 @@ pub(crate) fn stream_opening() -> Duration {
     limit("streamOpening", Duration::from_secs(2))
 }
 
+/// The longest pause that a server may ask for before the next attempt. A constant: it only limits
+/// the harm of a wrong `Retry-After`.
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
 /// A connection that lasts this long did not fail at its start.
 pub(crate) const STABLE_CONNECTION: Duration = Duration::from_secs(5);
 

@@ -28,7 +28,8 @@ use crate::outage::{Extent, Line, Outage};
 use crate::remedy;
 use crate::request::{BackendContext, TransportContext};
 use crate::settings::{
-    BackendTimeouts, EraChoice, ProcessPolicy, STABLE_CONNECTION, Serves, start_total,
+    BackendTimeouts, EraChoice, LONGEST_PAUSE, ProcessPolicy, STABLE_CONNECTION, Serves,
+    start_total,
 };
 use crate::transport::Transport;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
@@ -37,9 +38,6 @@ use fanlight_canonical::{BackendError, Backoff, FailureDetails, Plain};
 
 /// A server's answer to a ping, which is sent after calls have timed out; without one, its process is ended.
 const PING: Duration = Duration::from_secs(5);
-/// The longest pause that a server may ask for before the next attempt to connect. A constant: it
-/// only limits the harm of a wrong `Retry-After`.
-pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// The pause after a failed start of a process that failed many times in a row, before a call starts it again.
 fn failed_retry() -> Duration {

@@ -10,7 +10,7 @@ use super::connect::IDENTIFY;
 use super::html::{Page, redirect};
 use super::{CONNECTIONS, Visit, answer_or_page, denied};
 use crate::links::{CONNECT, join_path};
-use crate::{Owner, UserConnection, connections};
+use crate::{Owner, SignInError, UserConnection, connections};
 
 impl Visit<'_> {
     /// Shows the user's connections, or asks who the user is.
@@ -44,9 +44,14 @@ impl Visit<'_> {
             .filter(|name| self.pages.grants.server(name).is_some());
         let owner = server.map(|server| Owner::new(&user.principal.to_bytes(), server));
         match (fields.get("action"), owner) {
-            // A server that the user may not use is as one that does not exist.
             (Some("connect"), Some(owner)) if self.may_sign_in(&user, owner.server()) => {
                 self.connect(&owner)
+            }
+            // A server that the user may not use is as one that does not exist.
+            (Some("connect"), Some(owner)) => {
+                let grants = &self.pages.grants;
+                grants.not_signed_in(&owner, &SignInError::NotPermitted);
+                self.page_of_connections(Ok(user)).await
             }
             (Some("sign-out"), Some(owner)) => {
                 match self

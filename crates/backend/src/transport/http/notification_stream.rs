@@ -9,12 +9,11 @@ use tokio::time::{Instant, sleep};
 
 use super::HttpTransport;
 use super::event_stream::{EventStream, Opened, Position, is_message};
-use crate::connection::supervisor::LONGEST_PAUSE;
 use crate::request::messages;
 use crate::request::server_request::{
     ImmediateReply, cancelled_id, cannot_ask_text, refuse_invalid, reply_immediately,
 };
-use crate::settings::{STABLE_CONNECTION, server_retry};
+use crate::settings::{LONGEST_PAUSE, STABLE_CONNECTION, server_retry};
 use fanlight_canonical::Backoff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
