@@ -230,8 +230,10 @@ impl Handshake<'_> {
                     // A slow modern server answers the probe late, and may refuse `initialize`.
                     let is_refused = matches!(opened, Err(Refusal::Era(_) | Refusal::NotHere(_)));
                     if silent && (opened.is_ok() || is_refused) {
-                        let grace = match transport.http() {
-                            None if !is_refused => LATE_ANSWER,
+                        let grace = match (transport.http(), &opened) {
+                            // No other era is left.
+                            (_, Err(Refusal::Era(_))) => self.probe_timeout,
+                            (None, Ok(_)) => LATE_ANSWER,
                             _ => Duration::ZERO,
                         };
                         let late = tokio::time::timeout(grace, probe.as_mut()).await;

@@ -402,3 +402,25 @@ async fn process_of_both_eras_that_starts_slowly_is_modern() {
     assert_eq!((child.started().len(), child.count("initialize")), (2, 1));
     backend.stop().await;
 }
+
+#[tokio::test]
+async fn modern_server_that_answers_the_probe_after_it_has_refused_initialize_is_modern() {
+    let gate = Arc::new(Notify::new());
+    let server = Server::start(move |seen| match (seen.method().as_str(), modern(seen)) {
+        ("server/discover", Some(Reply::Whole(.., body))) => Reply::Gated(
+            String::new(),
+            Arc::clone(&gate),
+            format!("data: {body}\n\n"),
+        ),
+        ("initialize", _) => {
+            gate.notify_one();
+            seen.error(400, REFUSAL)
+        }
+        _ => seen.result(r#"{"resultType":"complete"}"#),
+    })
+    .await;
+    let mut settings = settings(server.transport());
+    settings.timeouts.probe = Duration::from_secs(1);
+    let backend = start(settings);
+    send(&backend, call("x/y", "")).await.unwrap();
+}
