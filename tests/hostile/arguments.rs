@@ -156,7 +156,7 @@ async fn batch_does_not_pass_fixed_arguments() {
         call("2", "{}"),
         call("3", r#"{"Owner":"evil"}"#)
     );
-    let (_, mut answers) = (0, session.post(&batch).await.text().await);
+    let mut answers = session.post(&batch).await.whole_text().await;
     answers.retain(|c| c != '\n');
     assert_eq!(answers.matches("-32602").count(), 2, "{answers}");
     let calls = backend.received("tools/call");

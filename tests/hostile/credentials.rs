@@ -513,7 +513,7 @@ async fn client_that_may_read_calls_nothing_however_it_spells_it() {
                 one
             };
             let mut response = send(address, "POST", "/mcp", &headers, &body).await;
-            let text = response.text().await;
+            let text = response.whole_text().await;
             assert!(
                 text.contains("-31005") || response.status == 404,
                 "{method}: {text}"

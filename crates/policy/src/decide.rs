@@ -242,10 +242,8 @@ impl Policies {
         let endpoint = client.caller.endpoint().full_path();
         let differences = &self.shared.differences;
         // A client may hide its address by headers that contradict those of a proxy.
-        let has_address = client
-            .address
-            .is_none_or(|address| !address.is_unspecified());
-        if differences.reads("address") && !has_address {
+        let is_hidden = client.address.is_some_and(|it| it.is_unspecified());
+        if is_hidden && differences.reads("address") {
             return Some(Arc::new(ClientRights {
                 known: Arc::default(),
                 shared: Arc::clone(&self.shared),

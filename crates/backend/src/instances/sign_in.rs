@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout};
 
 use super::ServerParts;
 use super::members::{Lease, Members, Own};
-use crate::credentials::{NoCredentials, PrincipalCredentials};
+use crate::credentials::{CredentialSource, NoCredentials, PrincipalCredentials};
 use crate::settings::{BackendSettings, list_pages};
 
 /// The assumed capabilities of a server before anybody has signed in. A client requests only lists
@@ -75,6 +75,11 @@ impl PerPrincipal {
         itself
     }
 
+    fn source(&self, principal: &Principal) -> Arc<dyn CredentialSource> {
+        let kept = self.members.source(principal);
+        kept.unwrap_or_else(|| self.credentials.source(principal))
+    }
+
     /// The group of a caller.
     async fn lease(&self, caller: &Caller) -> Result<Lease, BackendError> {
         if self.server.shutdown.is_cancelled() {
@@ -82,10 +87,7 @@ impl PerPrincipal {
         }
         let principal = &owner(caller);
         // Outside of the lock, since looking up credentials may take time.
-        let source = self
-            .members
-            .source(principal)
-            .unwrap_or_else(|| self.credentials.source(principal));
+        let source = self.source(principal);
         let environment = match (source.sign_in(), source.environment()) {
             (Some(wish), _) => Err(NoCredentials::SignIn(wish)),
             (None, Some(environment)) => environment.await,
@@ -227,7 +229,11 @@ impl PerPrincipal {
                 self.ask(call).await
             }
         };
-        let again = (call.method == Method::CallTool).then(|| call.clone());
+        // Without an accepted link, nobody waits for a sign-in that may have been given up.
+        let may_wait = call.method == Method::CallTool
+            && (context.has_accepted_link.get().is_some()
+                || self.source(&owner(&context.caller)).sign_in().is_some());
+        let again = may_wait.then(|| call.clone());
         let mut answer = send(call).await;
         let is_refused = |error: &BackendError| error.sign_in().is_some() && !error.may_have_run();
         if let Some(again) = again

@@ -408,7 +408,7 @@ async fn modern_server_that_answers_the_probe_after_it_has_refused_initialize_is
     let gate = Arc::new(Notify::new());
     let server = Server::start(move |seen| match (seen.method().as_str(), modern(seen)) {
         ("server/discover", Some(Reply::Whole(.., body))) => Reply::Gated(
-            String::new(),
+            ":\n\n".to_owned(),
             Arc::clone(&gate),
             format!("data: {body}\n\n"),
         ),

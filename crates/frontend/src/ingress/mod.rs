@@ -542,8 +542,10 @@ impl<T: Transport> Receiving<'_, T> {
                 let untraced = self.untraced(Some(&response.body()));
                 let untraced = untraced.map(|body| response.with_body(&body));
                 let response = untraced.unwrap_or(response);
-                let requests = &session.session.server_requests;
-                requests.answer(&response.id(), response);
+                session
+                    .session
+                    .server_requests
+                    .answer(&response.id(), response);
             }
             None => tracing::debug!("response of a client ignored: it has no session"),
         }
@@ -596,8 +598,10 @@ impl<T: Transport> Receiving<'_, T> {
 fn end_server_request(session: &ActiveSession, refusal: &Refusal) {
     if let Some(id) = &refusal.id {
         let error = RpcError::new(code::INTERNAL, "the client's answer is malformed");
-        let requests = &session.session.server_requests;
-        requests.answer(id, Response::from_error(&error));
+        session
+            .session
+            .server_requests
+            .answer(id, Response::from_error(&error));
     }
 }
 

@@ -378,10 +378,10 @@ impl Gateway {
                 &request.context.capabilities,
             ))
         });
-        let answer = match request.method {
-            Method::CallTool => answer,
-            _ if view.has_policy() => made_private(answer),
-            _ => answer,
+        let answer = if view.has_policy() && request.method != Method::CallTool {
+            made_private(answer)
+        } else {
+            answer
         };
         match request.method {
             Method::ListTools

@@ -74,8 +74,7 @@ fn count(table: &mut BTreeMap<UseKey, Use>, line: &Json) {
     }
     let (server, item) = (text("server"), text("item"));
     // A client may invent any number of names. They share a row, which leaves others theirs.
-    let is_unknown = server.is_empty() && outcome != "ok";
-    let what = if item.is_empty() || is_unknown {
+    let what = if item.is_empty() || (server.is_empty() && outcome != "ok") {
         text("action")
     } else {
         format!("{server}/{item}")
