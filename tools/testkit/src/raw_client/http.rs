@@ -305,8 +305,10 @@ impl Response {
             return self.whole_text().await;
         }
         let mut last = String::new();
-        while let Some(event) = self.event().await.expect("a whole stream") {
-            last = event;
+        while let Some(event) = self.whole_event().await.expect("a whole stream") {
+            if !event.data.is_empty() {
+                last = event.data;
+            }
         }
         last
     }
