@@ -241,7 +241,7 @@ impl Policies {
         let identity = client.caller.identity()?;
         let endpoint = client.caller.endpoint().full_path();
         let differences = &self.shared.differences;
-        // A client may hide its address by headers that contradict those of a proxy.
+        // A client may hide its address by headers that contradict the headers of a proxy.
         let is_hidden = client.address.is_some_and(|it| it.is_unspecified());
         if is_hidden && differences.reads("address") {
             return Some(Arc::new(ClientRights {

@@ -348,7 +348,7 @@ impl<'a> Entry<'a> {
             self.task.clone_from(&shown);
         }
         if !matches!(method, Method::CallTool | Method::GetPrompt) {
-            // URIs, also those of completions and unknown methods, may contain credentials.
+            // URIs may contain credentials, in completions and unknown methods, too.
             for uri in [&mut self.item, &mut shown].into_iter().flatten() {
                 if let Some(masked) = secret::without_secrets(uri, MASKED) {
                     *uri = masked.into();

@@ -575,7 +575,7 @@ impl Keeper {
         config_in_force(in_force, &config)
     }
 
-    /// Shows the configuration in force, and what `change` sets.
+    /// Shows the configuration in force, with the settings of `change`.
     fn show(&self, change: impl FnOnce(&mut State)) {
         let mut state = State::clone(&self.state.load());
         state.config = self.masked_config();

@@ -21,7 +21,7 @@ pub(crate) struct NotificationFilter {
 pub(crate) enum LogGate {
     /// None: a modern request without a level (2026-07-28 server/utilities/logging).
     Closed,
-    /// Messages at or above a level, and those of an unknown level, which the server has let through.
+    /// Messages at or above a level, or of an unknown level, which the server has let through.
     AtLeast(LogLevel),
     /// All: a legacy session without a level leaves the choice to the server.
     Open,
