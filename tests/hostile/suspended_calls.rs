@@ -39,14 +39,8 @@ async fn exchange(connection: Connection, body: &str) -> (String, Connection) {
     connection
         .request("POST", "/mcp", &headers, body.as_bytes())
         .await;
-    let (text, connection) = connection.response().await.finish().await;
-    // The data of the last event, if it is an event stream.
-    let data = text
-        .lines()
-        .rev()
-        .find_map(|line| line.strip_prefix("data: "))
-        .map(str::to_owned);
-    (data.unwrap_or(text), connection)
+    let mut response = connection.response().await;
+    (response.text().await, response.finish().await.1)
 }
 
 /// Sends these requests from this address over a few connections; returns the responses.

@@ -56,7 +56,8 @@ pub struct CallContext {
     pub caller: Caller,
     /// The peer whose share of a limit the request uses.
     pub peer: Peer,
-    /// The address that the client connects from, if it uses a network.
+    /// The address that the client connects from, if it uses a network. It is unspecified if a
+    /// trusted proxy does not name it clearly.
     pub address: Option<IpAddr>,
     /// The kind of protocol that the client speaks.
     pub era: Era,

@@ -298,6 +298,15 @@ impl CredentialSource for User {
     }
 }
 
+/// A server whose principals have these users' credentials.
+fn start_for(server: &Server, users: &Arc<Users>) -> Arc<Backend> {
+    Backend::start_per_principal(
+        settings(server.transport()),
+        Arc::clone(users) as _,
+        &CancellationToken::new(),
+    )
+}
+
 fn set_principal(name: &str) -> impl FnOnce(&mut CallContext) {
     let principal = Principal::new("", name);
     move |context| context.caller = Caller::request_of(principal)
@@ -319,11 +328,7 @@ fn wished(error: &BackendError) -> &str {
 async fn each_principal_calls_with_its_own_credentials_or_is_told_to_sign_in() {
     let mut server = Server::start(accepting(&["ann-1", "bob-1"])).await;
     let users = Users::new();
-    let backend = Backend::start_per_principal(
-        settings(server.transport()),
-        Arc::clone(&users) as _,
-        &CancellationToken::new(),
-    );
+    let backend = start_for(&server, &users);
     let error = call_as(&backend, "ann").await.unwrap_err();
     assert!(wished(&error).ends_with("/ann") && !error.may_have_run());
     assert_eq!(error.outcome(), Outcome::SignInNeeded);
@@ -362,11 +367,7 @@ async fn call_with_an_accepted_link_waits_for_its_user_if_only_the_server_knows_
     })
     .await;
     let users = Users::new();
-    let backend = Backend::start_per_principal(
-        settings(server.transport()),
-        Arc::clone(&users) as _,
-        &CancellationToken::new(),
-    );
+    let backend = start_for(&server, &users);
     users.set("ann", true);
     let (call, _inbox) = listening(call("tools/call", r#"{"name":"t"}"#), |context| {
         set_principal("ann")(context);
@@ -446,11 +447,7 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
 async fn principal_whose_credentials_are_refused_is_told_to_sign_in() {
     let server = Server::start(accepting(&["ann-1"])).await;
     let users = Users::new();
-    let backend = Backend::start_per_principal(
-        settings(server.transport()),
-        Arc::clone(&users) as _,
-        &CancellationToken::new(),
-    );
+    let backend = start_for(&server, &users);
     users.set("eve", true);
     assert!(wished(&call_as(&backend, "eve").await.unwrap_err()).ends_with("/eve"));
     assert!(wished(&call_as(&backend, "eve").await.unwrap_err()).ends_with("/eve"));
@@ -465,11 +462,7 @@ async fn server_that_wants_credentials_is_asked_nothing_else_without_them() {
     })
     .await;
     let users = Users::new();
-    let backend = Backend::start_per_principal(
-        settings(server.transport()),
-        Arc::clone(&users) as _,
-        &CancellationToken::new(),
-    );
+    let backend = start_for(&server, &users);
     users.set("eve", true);
     assert!(wished(&call_as(&backend, "eve").await.unwrap_err()).ends_with("/eve"));
     assert_eq!(server.count("initialize"), 0);
@@ -479,11 +472,7 @@ async fn server_that_wants_credentials_is_asked_nothing_else_without_them() {
 async fn signing_in_is_announced_as_a_change_of_lists() {
     let server = Server::start(accepting(&[])).await;
     let users = Users::new();
-    let backend = Backend::start_per_principal(
-        settings(server.transport()),
-        Arc::clone(&users) as _,
-        &CancellationToken::new(),
-    );
+    let backend = start_for(&server, &users);
     let (messages, mut told) = ServerMessages::channel(16);
     let interest = Interest {
         lists: Change::Tools.into(),
@@ -515,11 +504,7 @@ async fn signing_in_is_announced_as_a_change_of_lists() {
 async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_complete() {
     let server = Server::start(accepting(&["ann-1", "bob-1"])).await;
     let users = Users::new();
-    let backend = Backend::start_per_principal(
-        settings(server.transport()),
-        Arc::clone(&users) as _,
-        &CancellationToken::new(),
-    );
+    let backend = start_for(&server, &users);
     let session = async |name: &str, key: u64| {
         let (mut call, told) = listening(call("tools/call", r#"{"name":"t"}"#), |context| {
             context.caller = Caller::session_of(Principal::new("", name), SessionKey(key));

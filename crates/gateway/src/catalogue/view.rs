@@ -184,7 +184,7 @@ pub(super) fn invalid_json<'a>(entries: impl Iterator<Item = &'a InvalidEntry>) 
     (!is_empty).then(|| list.finish())
 }
 
-/// The collisions as clients get them, since each page has them.
+/// The first collisions as clients get them. Each page has them, so their number is limited.
 pub(super) fn collisions_json(kind: Option<ListKind>, collisions: &[Collision]) -> Option<Json> {
     if collisions.is_empty() {
         return None;

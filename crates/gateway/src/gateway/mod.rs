@@ -503,10 +503,12 @@ fn note_target(context: &CallContext, method: &Method, params: Option<&Json>, ba
 /// An answer that no cache may serve to another client, whose rights may differ (2026-07-28
 /// server/utilities/caching).
 fn made_private(answer: Response) -> Response {
-    let is_public = answer.result().is_some_and(|result| is_public(&result));
-    let private = || with_member(&answer, "cacheScope", r#""private""#);
-    let private = is_public.then(private).flatten();
-    private.unwrap_or(answer)
+    match answer.result() {
+        Some(result) if is_public(&result) => {
+            with_member(&answer, "cacheScope", r#""private""#).unwrap_or(answer)
+        }
+        _ => answer,
+    }
 }
 
 /// The description of the only server for a client. It is unchanged if that server is transparent

@@ -10,7 +10,7 @@ use super::connect::IDENTIFY;
 use super::html::{Page, redirect};
 use super::{CONNECTIONS, Visit, answer_or_page, denied};
 use crate::links::{CONNECT, join_path};
-use crate::{Owner, UserConnection, connections};
+use crate::{Owner, SignInError, UserConnection, connections};
 
 impl Visit<'_> {
     /// Shows the user's connections, or asks who the user is.
@@ -49,7 +49,8 @@ impl Visit<'_> {
             }
             // A server that the user may not use is as one that does not exist.
             (Some("connect"), Some(owner)) => {
-                drop(self.barred(&owner));
+                let grants = &self.pages.grants;
+                grants.not_signed_in(&owner, &SignInError::NotPermitted);
                 self.page_of_connections(Ok(user)).await
             }
             (Some("sign-out"), Some(owner)) => {

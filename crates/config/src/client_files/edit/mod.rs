@@ -254,6 +254,5 @@ fn inserted(text: &str, at: usize, new: &str) -> String {
     format!("{before}{new}{after}")
 }
 
-/// The text with `new` instead of the part between two positions.
 #[cfg(test)]
 mod tests;
